@@ -1,4 +1,4 @@
-"""What runs an interpreter in the tests of single parts of the engine: a host that is given its answers."""
+"""A host for the interpreters of unit tests: each test gives it the answers."""
 
 from __future__ import annotations
 

@@ -39,6 +39,14 @@ def both(first: object, second: object) -> object:
     return second
 
 
+def refused(fn: Callable) -> float:
+    try:
+        fn()
+    except TypeError:
+        return 1.0
+    return 0.0
+
+
 REACHES: dict[str, Callable] = {
     "random": lambda x: x + random.random(),
     "randint": lambda x: x + random.randint(0, 100),
@@ -100,6 +108,7 @@ COMPUTES: dict[str, Callable] = {
     "math": lambda x: x + math.sin(1.0),
     "numpy": lambda x: x + float(np.sqrt(2.0)),
     "a dict": lambda x: x + ARGUMENT["n"],
+    "a setter without arguments": lambda x: x + refused(setattr),
     "a class of its own": lambda x: x + (lambda cls: both(setattr(cls, "v", 2.0), cls.v))(type("Own", (), {})),
     "a list of its own": lambda x: x + (lambda items: both(items.append(1), len(items)))([]),
     "a date": lambda x: x + datetime.datetime(2020, 1, 1).year,

@@ -40,7 +40,7 @@ def real_result(interp: Interp, result: list[Any]) -> Any:
     seen: dict[int, Any] = {0: alive}
     v = _real(result.pop(), seen)
     _put_inside(v, alive, seen)
-    _put(_held(alive, seen), seen)
+    _put(_with_other_holders(alive, seen), seen)
     return v
 
 
@@ -59,7 +59,7 @@ def _put_inside(v: Any, olds: list[Any], seen: dict[int, Any]) -> None:
         waiting += gc.get_referents(holder)
 
 
-def _held(alive: list[Any], seen: dict[int, Any]) -> list[Any]:
+def _with_other_holders(alive: list[Any], seen: dict[int, Any]) -> list[Any]:
     """Returns what of the stand-ins, and of the tuples that hold some, is held by more than ``seen`` and what takes their places."""
     pairs = [pair for at, pair in seen.items() if at]
     # Not what stays: that may be an object of the user's, which holds a stand-in.

@@ -193,7 +193,7 @@ class FrameState:
         self.decomposed: list[Any] = []
         self.roots: list[Any] = []
         self.names: list[str] = []
-        self._cap: SegmentTrace = interp.trace
+        self._trace: SegmentTrace = interp.trace
         self._looked_at, self._keeps_all = interp.lessons.inspected_functions, graph_break.keeps_variables
         # The call itself may move an iterator on.
         self.held = held if constants else _held_besides(interp.frame)
@@ -242,7 +242,7 @@ class FrameState:
         self.stack = tuple([(s.info, s.ip) for s in self.frames])
         # By identity, which holds until the program is written.
         self.reduced: Set[int] = frozenset([*self._iterator_at, *self._carried_at, *self._generator_at, *self._object_at])
-        del self._cap, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
+        del self._trace, self._root_at, self._frame_at, self._generator_at, self._iterator_at, self._kept
         del self._carried_at, self._read, self._object_at, self._holds, self._passed, self._alone, self._looked_at, self._keeps_all
 
     def _frame_number(self, f: Frame) -> int:
@@ -284,7 +284,7 @@ class FrameState:
         at = self._generator_at.get(id(gen))
         if at is not None:
             return at
-        if id(gen) in self._cap.sources:
+        if id(gen) in self._trace.sources:
             raise NotReconstructible("a generator that existed before the call")
         if gen.given is not None:
             raise NotReconstructible("a generator that eager code has been given", gen.called_at)
@@ -300,7 +300,7 @@ class FrameState:
             return self._number(v)
         if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
             return self._root(v)
-        if type(v) is not tuple or id(v) in self._cap.sources or id(v) in self._cap.made:
+        if type(v) is not tuple or id(v) in self._trace.sources or id(v) in self._trace.made:
             return self._spec(v)
         # References: from where it was found, of ``v``, and that of the question.
         if sys.getrefcount(v) > 3 and not self._holds_suspended(v):
@@ -312,13 +312,13 @@ class FrameState:
         return self._own(v, lambda x: self._own(x, self._spec))
 
     def _own(self, v: Any, part: Callable[[Any], Any]) -> Any:
-        own = type(v) is tuple and id(v) not in self._cap.sources
+        own = type(v) is tuple and id(v) not in self._trace.sources
         return Made(tuple, tuple([part(x) for x in v])) if own else self._spec(v)
 
     def _spec(self, v: Any) -> Any:
         if v is None or v is NULL:
             return _NONE if v is None else _NOTHING
-        trace = self._cap
+        trace = self._trace
         local = v in trace.classes
         varies = (trace.lazy and id(v) in trace.lazy) or (trace.texts and id(v) in trace.texts)
         if not local and not varies and type(v) not in (tuple, frozenset) and is_value(v):
@@ -382,13 +382,13 @@ class FrameState:
         if known is not None:
             return known
         self._holds[id(v)] = False
-        if id(v) in self._cap.sources or is_a(v, Tensor):
+        if id(v) in self._trace.sources or is_a(v, Tensor):
             return False
         if is_a(v, InterpretedGenerator) or self._is_iterator(v):
             self._holds[id(v)] = True
             return True
         found = self._parts(v)
-        if found is None or (found[0] == "instance" and id(v) not in self._cap.made):
+        if found is None or (found[0] == "instance" and id(v) not in self._trace.made):
             # What existed before holds no generator of this capture: of a model, all would be looked through.
             return False
         parts = found[1].values() if is_a(found[1], dict) else found[1]
@@ -406,8 +406,8 @@ class FrameState:
             at = self._object_at[id(v)] = len(self.objects)
             self.objects.append(None)  # type: ignore[arg-type]
             self.decomposed.append(v)
-            if self._cap.symbols is not None:
-                self._cap.symbols.inlined.keep(v)
+            if self._trace.symbols is not None:
+                self._trace.symbols.inlined.keep(v)
             found = self._parts(v)
             assert found is not None
             kind, parts = found
@@ -449,13 +449,13 @@ class FrameState:
             if type(it) is RangeIterator or (any(turned) and at in self.lone):
                 self.iterators[at] = self._rest_of_range(it, *turned)
                 return Reduced(at)
-            recipe = reversed_recipe(self._cap, it) or table_recipe(it)
+            recipe = reversed_recipe(self._trace, it) or table_recipe(it)
             reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
             self._kept.append(reduced)
             state = reduced[2] if len(reduced) > 2 else None
             # What a chain has not come to yet will be iterated over too.
             later = state[0].__reduce__()[1][0] if type(it) is itertools.chain and state and type(state[0]) in SEQUENCE_ITERATORS else ()
-            self.containers += [a for a in (*reduced[1], *later) if id(a) in self._cap.sources or id(a) in self._cap.made]
+            self.containers += [a for a in (*reduced[1], *later) if id(a) in self._trace.sources or id(a) in self._trace.made]
             self.iterators[at] = (reduced[0], tuple([self._spec(a) for a in reduced[1]]), self._spec(state))
         return Reduced(at)
 
@@ -469,7 +469,7 @@ class FrameState:
         return False
 
     def _is_written(self, container: Any) -> bool:
-        return id(container) in self._cap.mutations.written
+        return id(container) in self._trace.mutations.written
 
     def pass_on(self) -> None:
         """Moves the live iterators to where the code is, for eager code to find; the program has been written."""

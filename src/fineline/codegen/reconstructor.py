@@ -62,11 +62,11 @@ class Reconstructor:
         # The variables that random numbers are drawn into, by what stands for each in the capture.
         self.draws: dict[Any, str] = {s: self.fresh("draw") for s in trace.symbols.draws.of} if trace.symbols is not None else {}
 
-    # -- names ---------------------------------------------------------------------------------------------------------
-
     def close(self) -> None:
         """Lets go of the values: nothing more is written."""
         self._kept.clear()
+
+    # -- names ---------------------------------------------------------------------------------------------------------
 
     def fresh(self, base: str) -> str:
         # Most are identifiers, and re.sub takes 2 us.

@@ -55,7 +55,8 @@ def reaches_out(fn: Any, args: Any, own: Callable[[Any], bool]) -> str | None:
     fn, args = called(fn, args)
     if is_a(fn, types.BuiltinFunctionType) and fn in _BUILTINS:
         return _ACTS
-    if is_a(fn, (types.BuiltinFunctionType, types.WrapperDescriptorType)) and fn in _SETTERS and is_a(args[0], type) and not own(args[0]):
+    setter = is_a(fn, (types.BuiltinFunctionType, types.WrapperDescriptorType)) and fn in _SETTERS
+    if setter and args and is_a(args[0], type) and not own(args[0]):
         return _SETS
     module, owner = _home(fn, args)
     name = getattr(fn, "__name__", "")

@@ -70,7 +70,7 @@ log = logging.getLogger("fineline")
 DECLARED = ASKED | {"FL403"}
 TEXTS = frozenset({str, bytes})
 # A call cut into more pieces than this costs more in guards than its graphs can save.
-MOST_BORDERS = 400
+MOST_BREAKS = 400
 
 
 class CaptureSession:
@@ -330,8 +330,8 @@ class CaptureSession:
         if graph_break.error == STOPS:
             return stop_in_debugger(self, graph_break, place)
         self._note_break(f, graph_break, place)
-        if self.graph_breaks >= MOST_BORDERS:
-            interp.fail("FL428", f"over {MOST_BORDERS} graph breaks in one call, the last because {graph_break.reason}", False)
+        if self.graph_breaks >= MOST_BREAKS:
+            interp.fail("FL428", f"over {MOST_BREAKS} graph breaks in one call, the last because {graph_break.reason}", False)
             return interp.beyond(graph_break)
         ended = self._end_segment(interp, f, graph_break, place, declared)
         if ended is None:
@@ -417,7 +417,7 @@ class CaptureSession:
                     entry_point.vary(frame_state.roots, interp.memory)
                 self._leave(frame_state, functools.partial(self._now, *self.call))
         except NotReconstructible as e:
-            self._not_ended(interp, e)
+            self._give_segment_up(interp, e)
         except FinelineError as e:
             interp.abandoned = e
             raise CaptureAborted from None
@@ -427,7 +427,7 @@ class CaptureSession:
             interp.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
         return (frame_state, writer, after, failed) if interp.trace.active else None
 
-    def _not_ended(self, interp: Interpreter, e: NotReconstructible) -> None:
+    def _give_segment_up(self, interp: Interpreter, e: NotReconstructible) -> None:
         """Gives the segment up because of a value that no program can make again, and learns what the next capture leaves out."""
         interp.fail(e.error, e.text, False)
         if interp.fakes is not None:
@@ -531,8 +531,8 @@ class CaptureSession:
         interp.note_break(frame_state.stack)
         live = (*frame_state.roots, interp.beyond(graph_break))
         dispatcher = next((d for s, d in self.entry_point.resumed if s.frame_state is not None and s.frame_state.same(frame_state)), None)
-        if dispatcher is None and self.graph_breaks >= MOST_BORDERS:
-            text = f"over {MOST_BORDERS} graph breaks in one call, the last behind a block"
+        if dispatcher is None and self.graph_breaks >= MOST_BREAKS:
+            text = f"over {MOST_BREAKS} graph breaks in one call, the last behind a block"
             self.region._note_once(Event("eager", "FL428", text, *place, detail=frames))
             return live[-1]
         if dispatcher is None:

@@ -1,4 +1,4 @@
-"""What code below the interpreter asks of it: the handlers of calls, of attributes, of operators and of values get the interpreter as an ``Interp``."""
+"""The interpreter as the code below it sees it: handlers of calls, attributes, operators and values get an ``Interp``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class FrameCaller(Protocol):
 
 
 class CaptureHost(Protocol):
-    """What runs an interpreter for a capture: the interpreter asks it at graph breaks and around eager calls."""
+    """The owner of an interpreter in a capture: it decides at graph breaks and around eager calls."""
 
     @property
     def run_frame(self) -> FrameCaller: ...
