@@ -81,7 +81,7 @@ def live(state: FrameState) -> dict[str, Any]:
 
 
 def variables(state: FrameState, frame: int = 1) -> dict[str, Any]:
-    """What the state says of a frame's variables; frame 0 is the interpreter's own, which calls the program."""
+    """Returns the variables of a frame in the state; frame 0 is the interpreter's own, which calls the program."""
     shape = state.frames[frame]
     return {name: spec for name, spec in zip(shape.info.slots, shape.local, strict=True) if spec != Const(NULL)}
 
@@ -204,7 +204,7 @@ def delegating(n: list) -> Any:
 
 
 def handled_in_generators(n: list) -> Any:
-    """What a generator handles is its own; behind it, its caller goes on with what that handles."""
+    """A generator has its own exception being handled; after it, the caller has its own again."""
 
     def handling() -> Iterator[Any]:
         try:

@@ -23,7 +23,7 @@ from fineline.tracing.lessons import Lessons
 
 
 class Rebuilt(NamedTuple):
-    """What a program made, the reconstructor that was asked for it, the expression, and what the statements make."""
+    """The value that a program made, its reconstructor, the expression, and the value that the statements make again."""
 
     value: Any
     writer: Reconstructor
@@ -32,7 +32,7 @@ class Rebuilt(NamedTuple):
 
 
 def captured(fn: Callable, *args: Any) -> tuple[Any, Reconstructor]:
-    """What ``fn`` gives in a capture, and a reconstructor for that."""
+    """Returns the result of ``fn`` in a capture, and a reconstructor for it."""
     interp = Interpreter(Options(), Lessons())
     interp.frame = entry_frame(interp, fn, args, {})
     value = interp.run()
@@ -88,7 +88,7 @@ class Slotted:
 
 
 class Own(Plain):
-    """What it is asked and told goes its own way."""
+    """Its methods in Python read and write attributes in another way than `object` does."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AssertionError(name)

@@ -47,7 +47,7 @@ def targets(interp: Interpreter) -> list[Any]:
 
 
 def stop(*args: Any) -> Any:
-    """What no capture looks into: captured code that calls it breaks the graph, and gets the arguments back."""
+    """Breaks the graph: no capture looks into this function. Returns its arguments."""
     return args
 
 

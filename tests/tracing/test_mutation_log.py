@@ -33,7 +33,7 @@ SLOT: Any = Slotted.__dict__["a"]
 
 
 class Odd(dict):
-    """What it is asked in Python it answers wrongly: the log must go past it."""
+    """Its special methods in Python give wrong answers: the log must not call them."""
 
     def __iter__(self) -> Any:
         return iter(())
@@ -108,7 +108,7 @@ CONTAINERS: dict[str, tuple[str, Callable[[], Any], Callable[[Any], Any]]] = {
 
 
 def facts(obj: Any) -> Any:
-    """What a container holds, in order, with types."""
+    """Returns the contents of a container, in order, with types."""
     if type(obj) is CellType:
         return contents(obj)
     items = list(obj.items()) if isinstance(obj, dict) else sorted(obj) if isinstance(obj, set) else list(obj)

@@ -1,4 +1,4 @@
-"""What a region has learned in its captures: places and functions that its next captures treat in another way."""
+"""Lessons: facts that a region learns in a capture, about places and functions that its next captures treat differently."""
 
 from __future__ import annotations
 
