@@ -88,7 +88,7 @@ class Slotted:
 
 
 class Own(Plain):
-    """Its methods in Python read and write attributes in another way than `object` does."""
+    """Its methods in Python refuse: a reconstructor must not call them."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AssertionError(name)
