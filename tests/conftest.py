@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hypothesis import settings  # noqa: E402
 
-from tests import oracle  # noqa: E402
+from tests import golden, oracle  # noqa: E402
 from tests.gaps import AOT, GAPS  # noqa: E402
 
 settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fineline")
     group.addoption("--twins", default="fast", help="fast, all, or a list with commas: " + ", ".join(oracle.TWINS))
     group.addoption("--self-check", action="store_true", help="compile nothing: shows that each program is valid and deterministic")
-    group.addoption("--write-golden", action="store_true", help="write tests/models/golden.json anew instead of comparing with it; with -n 0")
+    group.addoption("--write-golden", action="store_true", help="write the lines of the golden files instead of comparing with them")
     group.addoption("--engine", default="fineline", choices=["fineline", "identity", "dynamo"], help="what compiles the programs")
     group.addoption("--strict-graphs", action="store_true", help="programs without the mark `breaks` must give one graph per capture")
 
@@ -40,6 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "defects: makes fineline fail inside")
     config.addinivalue_line("markers", "later: runs with other twins than those that run by themselves")
     oracle.STRICT = bool(config.getoption("--strict-graphs"))
+    oracle.WRITE_GOLDEN = bool(config.getoption("--write-golden"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--write-golden") and not hasattr(session.config, "workerinput"):
+        golden.finish()
 
 
 def chosen_twins(config: pytest.Config) -> list[str]:

@@ -1,12 +1,16 @@
-"""The golden file: graphs, operators, guards and graph breaks of each model's first call. A change of the engine changes only the lines it explains.
+"""The golden files: graphs, operators, guards and graph breaks of each model and of each program. A change of the engine changes only the
+lines that it explains.
 
-    make test ARGS="tests/models/test_zoo.py -n 0 --write-golden"    writes the file
+    make test ARGS="tests/models/test_zoo.py --write-golden"    writes those lines of tests/models/golden.json anew
+    make test ARGS="--write-golden"                             writes all lines of both files
 """
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +18,73 @@ import torch
 
 import fineline
 from fineline.api import regions
+from fineline.region.region import Region
 
 # What a library has imported before is guarded too: the same model has up to 1.3 % more guards after other models than alone.
 GUARDS_VARY = 0.03
-FILE = Path(__file__).parent / "models" / "golden.json"
+MODELS = Path(__file__).parent / "models" / "golden.json"
+PROGRAMS = Path(__file__).parent / "language" / "golden.json"
+COLUMNS = ("graphs", "operators", "guards", "breaks")
 
 
-def counts(compiled: Any, graphs: Iterable[torch.fx.GraphModule]) -> dict[str, int]:
-    """Returns what a first call has given: ``graphs`` are those that the backend got."""
+def counts(region: Region, graphs: Iterable[torch.fx.GraphModule], breaks: int) -> dict[str, int]:
+    """Returns what calls have given: ``graphs`` are those that the backend got."""
     nodes = [sum(node.op.startswith("call") for node in gm.graph.nodes) for gm in graphs]
-    segments = max(regions(), key=lambda region: region.made).segments()
-    breaks = len(fineline.report(compiled).breaks)
-    return {"graphs": len(nodes), "operators": sum(nodes), "guards": sum(len(segment.steps) for segment in segments), "breaks": breaks}
+    guards = sum([len(segment.steps) for segment in region.segments()])
+    return {"graphs": len(nodes), "operators": sum(nodes), "guards": guards, "breaks": breaks}
 
 
-def compare(key: str, found: dict[str, int], write: bool) -> None:
+def of_model(compiled: Any, graphs: Iterable[torch.fx.GraphModule]) -> dict[str, int]:
+    """Returns what the first call of a model has given."""
+    return counts(newest_region(), graphs, len(fineline.report(compiled).breaks))
+
+
+def newest_region() -> Region:
+    return max(regions(), key=lambda region: region.made)
+
+
+def key_of_program(name: str) -> str | None:
+    """Returns the key of the program that the current test of tests/language runs; None in other tests."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
+    if not test.startswith("tests/language/"):
+        return None
+    test = test.removeprefix("tests/language/").replace("[captured-", "[").replace("-captured]", "]")
+    return test if name in test else f"{test} {name}"
+
+
+@functools.cache
+def _lines(file: Path) -> Mapping[str, list[int]]:
+    lines: dict[str, list[int]] = json.loads(file.read_text()) if file.exists() else {}
+    return lines
+
+
+def compare(file: Path, key: str, found: dict[str, int], write: bool) -> None:
     """Compares with the line of ``key``, or writes it."""
-    lines = json.loads(FILE.read_text()) if FILE.exists() else {}
-    if not write:
-        line = lines[key]
-        hint = f"{key}: {line}; if the change explains it: make test ARGS='tests/models/test_zoo.py -n 0 --write-golden'"
-        assert found | {"guards": line["guards"]} == line, hint
-        assert abs(found["guards"] - line["guards"]) <= GUARDS_VARY * line["guards"], hint
+    if write:
+        # Of several processes; in one piece.
+        with _written(file).open("a") as out:
+            out.write(json.dumps({key: [found[name] for name in COLUMNS]}) + "\n")
         return
-    lines[key] = found
-    FILE.write_text("{\n" + ",\n".join([f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(lines.items())]) + "\n}\n")
+    known = _lines(file).get(key)
+    assert known is not None, f"{key} has no line in {file}: {found}; make test ARGS='... --write-golden' writes it"
+    line = dict(zip(COLUMNS, known, strict=True))
+    hint = f"{key}: {line}; if the change explains it: make test ARGS='... --write-golden'"
+    assert found | {"guards": line["guards"]} == line, hint
+    assert abs(found["guards"] - line["guards"]) <= max(GUARDS_VARY * line["guards"], 1), hint
+
+
+def _written(file: Path) -> Path:
+    return file.with_suffix(".lines")
+
+
+def finish() -> None:
+    """Puts the lines that all processes have written into the files."""
+    for file in (MODELS, PROGRAMS):
+        written = _written(file)
+        if not written.exists():
+            continue
+        lines = dict(_lines(file))
+        for text in written.read_text().splitlines():
+            lines |= json.loads(text)
+        file.write_text("{\n" + ",\n".join([f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(lines.items())]) + "\n}\n")
+        written.unlink()

@@ -31,6 +31,7 @@ import fineline
 from fineline.backends.eager import as_it_is
 from fineline.backends.registry import lookup_backend
 from fineline.report.operator_counter import OPEN, Tally
+from tests import golden
 from tests.soundness.freeze import Freezer, differences
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +54,7 @@ TWINS: dict[str, dict[str, Any]] = {
 EXACT = {"captured"}  # where graphs are counted
 CHOICES = {"fast": ["captured"], "all": list(TWINS)}
 STRICT = False  # --strict-graphs: a program not marked ``breaks`` must give exactly one graph per capture
+WRITE_GOLDEN = False  # --write-golden: the lines of programs are written instead of compared
 REPORT: list[str] = []  # programs that gave more graphs than one, for the summary
 
 
@@ -264,6 +266,34 @@ def defects() -> Iterator[list[str]]:
         LISTENERS.all = tuple([listener for listener in LISTENERS.all if listener is not hear])
 
 
+def held(compiler: Callable[[Any], Any], kept: list[Any]) -> Callable[[Any], Any]:
+    """Compiles with ``compiler``, and keeps what it gives, for the golden file."""
+
+    def compile(fn: Any) -> Any:
+        kept.append(compiler(fn))
+        return kept[-1]
+
+    return compile
+
+
+@contextlib.contextmanager
+def graph_breaks() -> Iterator[list[str]]:
+    """The graph breaks meanwhile, as text."""
+    from fineline.report.events import LISTENERS
+
+    heard: list[str] = []
+
+    def hear(event: Any) -> None:
+        if event.kind == "break":
+            heard.append(str(event))
+
+    LISTENERS.all = (*LISTENERS.all, hear)
+    try:
+        yield heard
+    finally:
+        LISTENERS.all = tuple([listener for listener in LISTENERS.all if listener is not hear])
+
+
 def autocast_depth() -> int:
     """In how many blocks PyTorch counts itself; behind the last one it forgets the weights that it has cast."""
     depth = torch.autocast_increment_nesting() - 1
@@ -456,8 +486,8 @@ def check(program: Program, twin: str) -> list[Observation]:
     if twin == "counted":
         expected = program.counted = program.counted or run(program, lambda fn: fn, count=Counting())
         probe.tally = Counting()
-    with defects() as heard:
-        actual = run(program, compiler_for(twin, probe, program.options), probe, probe.tally)
+    with defects() as heard, graph_breaks() as broken:
+        actual = run(program, held(compiler_for(twin, probe, program.options), kept := []), probe, probe.tally)
     for call, same in zip(actual, expected, strict=True):
         if twin == "counted" and not call.compiled:
             # What has been captured does not run operators again that raise.
@@ -471,6 +501,8 @@ def check(program: Program, twin: str) -> list[Observation]:
         raise Different("\n  ".join([f"{program.name} [{twin}] met a defect of fineline:", *dict.fromkeys(heard)]))
     if twin != "identity" and (found := count(program, twin, actual, probe)):
         raise NotCaptured("\n  ".join([f"{program.name} [{twin}] is right, but not captured as it should be:", *found]))
+    if twin in EXACT and kept and golden.regions() and (key := golden.key_of_program(program.name)):
+        golden.compare(golden.PROGRAMS, key, golden.counts(golden.newest_region(), probe.graphs, len(broken)), WRITE_GOLDEN)
     return actual
 
 

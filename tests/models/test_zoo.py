@@ -94,7 +94,7 @@ def test_zoo(name: str, mode: str, twin: str, request: pytest.FixtureRequest) ->
         if not first:
             first = len(graphs)
             if twin == "captured":
-                golden.compare(f"{name}-{mode}", golden.counts(compiled, graphs), request.config.getoption("--write-golden"))
+                golden.compare(golden.MODELS, f"{name}-{mode}", golden.of_model(compiled, graphs), request.config.getoption("--write-golden"))
     operators = sum(node.op.startswith("call") for gm in graphs[:first] for node in gm.graph.nodes)
     assert 0 < first <= max(RIVAL_GRAPHS.get(name, (1, 1))[train], 1) or operators > RIVAL_OPERATORS.get(name, (operators, operators))[train]
     assert not bench.compare(bench.snapshot([plain.args, plain.kwargs]), bench.snapshot([other.args, other.kwargs]), *entry.tol)[0], "arguments"
