@@ -20,7 +20,7 @@ from torch import nn
 from fineline.cpython import protocols
 from fineline.cpython.c_callables import classify
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import raw_lookup, special_method, type_info, watches
@@ -43,17 +43,17 @@ STATIC_CHECKS = frozenset(
 )
 
 
-def _object_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _object_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     obj = fn(*args, **(kwargs or {}))
     interp.trace.made.add(id(obj))
-    return interp.finish(f, obj, then, data)
+    return interp.finish(f, obj, then)
 
 
-def _object_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, fn(*args, **(kwargs or {})), then, data)
+def _object_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, fn(*args, **(kwargs or {})), then)
 
 
-def _isinstance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _isinstance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     obj, classes = args
     trace = interp.trace
     # Of what stands for another object, the type of that.
@@ -74,18 +74,16 @@ def _isinstance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
                         _guard_abstract(trace, obj, c)
                 elif is_a(check, types.FunctionType):
                     if c is classes:
-                        return interp.call(f, check, [c, obj], None, _to_bool, (then, data))
-                    raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
-                        then, data
-                    )
+                        return interp.call(f, check, [c, obj], None, Delivery(_to_bool, then))
+                    raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__")
         src = trace.sources.get(id(obj))
         if src is not None and not src.checked and not stands:
             trace.check_type(src, kind)
         if kind is not classes and not stands:
             guard_mro(trace, kind)
         if by_class:
-            return interp.call(f, protocols.is_instance, [obj, classes], None, then, data)
-    return interp.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then, data)
+            return interp.call(f, protocols.is_instance, [obj, classes], None, then)
+    return interp.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then)
 
 
 def answers_class(trace: SegmentTrace, t: type) -> bool:
@@ -93,13 +91,13 @@ def answers_class(trace: SegmentTrace, t: type) -> bool:
     return watches(trace, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(trace, t).look(trace, "__class__")[1] is not OBJECT_CLASS)
 
 
-def _is_a(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _is_a(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``is_a`` in interpreted polyfills: answers as C does, from the object's type, and guards the MRO."""
     obj, kinds = args
     if interp.trace.active and type(obj) is not kinds:
         guard_mro(interp.trace, type(obj))
     found = issubclass(interp.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
-    return interp.finish(f, found, then, data)
+    return interp.finish(f, found, then)
 
 
 def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
@@ -125,45 +123,45 @@ def _guard_subclass(trace: SegmentTrace, cls: type, base: Any, answer: bool) -> 
         guard_subclass(trace, cls, base, answer)
 
 
-def _to_bool(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    return interp.finish(f, bool(value), *state)
+def _to_bool(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, bool(value), then)
 
 
-def _issubclass(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _issubclass(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     cls, classes = args
     for c in classes if is_a(classes, tuple) else (classes,):
         check = raw_lookup(type(c), "__subclasscheck__")
         if interp.trace.active:
             _guard_check(interp.trace, c, "__subclasscheck__", check)
         if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
-            raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
+            raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__")
         if interp.trace.active and is_a(cls, type) and cls is not c:
             guard_mro(interp.trace, cls)
             if is_a(c, abc.ABCMeta):
                 _guard_subclass(interp.trace, cls, c, issubclass(cls, c))
-    return interp.finish(f, issubclass(cls, classes), then, data)
+    return interp.finish(f, issubclass(cls, classes), then)
 
 
-def _callable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _callable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if interp.trace.active and args and type(args[0]).__flags__ & HEAP_TYPE:
         type_info(interp.trace, type(args[0])).look(interp.trace, "__call__")
-    return interp.finish(f, callable(*args), then, data)
+    return interp.finish(f, callable(*args), then)
 
 
-def _type(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if len(args) == 1 and not kwargs:
         t = interp.type_of(args[0])
-        return interp.finish(f, t, then, data)
+        return interp.finish(f, t, then)
     if len(args) != 3:
-        return refused(interp, f, fn, args, kwargs, then, data)
+        return refused(interp, f, fn, args, kwargs, then)
     if type(args[2]) is dict:
         # CPython takes the module's name from the calling frame, which here would be one of fineline's.
         interp.trace.expand(args[2])
         args = [*args[:2], interp.trace.fresh({"__module__": f.globals.get("__name__"), **args[2]})]
-    raise natively(interp, type, args, kwargs, "making a class").to(then, data)
+    raise natively(interp, type, args, kwargs, "making a class")
 
 
-def _super(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _super(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if not args:
         info = f.info
         if not info.code.co_argcount:
@@ -179,14 +177,14 @@ def _super(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any
         args = [cls, self]
     obj = super(*args)
     interp.trace.made.add(id(obj))
-    return interp.finish(f, obj, then, data)
+    return interp.finish(f, obj, then)
 
 
-def _build_class(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _build_class(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Runs a class statement eagerly, with the body of the class."""
     if not interp.trace.active:
-        return interp.finish(f, interp.trace.classes.add(interp.native(fn, tuple(args), kwargs)), then, data)
-    raise natively(interp, fn, args, kwargs, f"the class {args[1]} is made").to(then, data)
+        return interp.finish(f, interp.trace.classes.add(interp.native(fn, tuple(args), kwargs)), then)
+    raise natively(interp, fn, args, kwargs, f"the class {args[1]} is made")
 
 
 def natively(interp: Interp, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
@@ -197,45 +195,45 @@ def natively(interp: Interp, make: Any, args: list, kwargs: Any, reason: str) ->
     return GraphBreak(classes, (make, *args), kwargs, "FL423", reason)
 
 
-def _class_factory(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _class_factory(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Breaks the graph at library functions that write a class's source and compile it."""
     if not interp.trace.active:
-        return interp.finish(f, interp.trace.classes(fn, *args, **(kwargs or {})), then, data)
+        return interp.finish(f, interp.trace.classes(fn, *args, **(kwargs or {})), then)
     if fn is collections.namedtuple:
         # It would ask the calling frame.
         kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
-    raise natively(interp, fn, args, kwargs, f"{fn.__name__}() makes a class").to(then, data)
+    raise natively(interp, fn, args, kwargs, f"{fn.__name__}() makes a class")
 
 
-def _wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles property(), classmethod(), staticmethod() and object(), which only hold their arguments."""
-    return interp.finish(f, interp.trace.fresh(interp.native(fn, tuple(args), kwargs)), then, data)
+    return interp.finish(f, interp.trace.fresh(interp.native(fn, tuple(args), kwargs)), then)
 
 
-def _type_call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type_call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``type.__call__``, which the ``__call__`` of a metaclass calls to make the instance."""
     cls = args[0] if args else None
     plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
     if interp.trace.active and plain and classify(cls) is None:
-        return make_instance(interp, f, cls, args[1:], kwargs, then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return make_instance(interp, f, cls, args[1:], kwargs, then)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
 
 
-def _enum_call(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enum_call(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     target, real = (cls, args) if is_a(cls, enum.EnumMeta) else (args[0], args[1:])
     if len(real) != 1 or kwargs:
         # It would ask the calling frame for the module.
         kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
-        raise natively(interp, target, real, kwargs, "making an enum").to(then, data)
+        raise natively(interp, target, real, kwargs, "making an enum")
     if target in interp.trace.classes:
-        return interp.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then, data)
+        return interp.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then)
     if interp.fakes is not None:
         # Which member it is decides what the code does next.
         real = [settle_all(real[0])]
     if is_value(real[0]):
         interp.trace.settle(real[0])
-        return interp.finish(f, target(*real), then, data)
-    raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
+        return interp.finish(f, target(*real), then)
+    raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum")
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -15,7 +15,7 @@ from torch import Tensor
 from fineline.builtins.subscripts import store_dict_item
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a
@@ -30,19 +30,19 @@ from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 TENSOR_LEN = Tensor.__len__
 
 
-def _container_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _container_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``list.__init__`` and similar methods of an object made here: updates an empty container."""
     trace = interp.trace
     obj, rest = args[0], args[1:]
     if not trace.active or (not rest and not kwargs):
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     update = next(u for t, u in UPDATES if is_a(obj, t))
     if len(obj) or id(obj) not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or kwargs)):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use")
     if is_a(obj, collections.defaultdict):
         obj.default_factory = rest[0]
         rest = rest[1:]
-    return interp.call(f, update, [obj, *rest], kwargs, then, data)
+    return interp.call(f, update, [obj, *rest], kwargs, then)
 
 
 UPDATES = (
@@ -54,45 +54,42 @@ UPDATES = (
 )
 
 
-def _bool(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _bool(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if len(args) != 1 or kwargs:
-        return interp.finish(f, bool(*args, **(kwargs or {})), then, data)
-    try:
-        return interp.boolean(interp, f, args[0], then, data)
-    except GraphBreak as b:
-        raise b.to(then, data) from None
+        return interp.finish(f, bool(*args, **(kwargs or {})), then)
+    return interp.boolean(interp, f, args[0], then)
 
 
-def _len(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _len(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if len(args) != 1:
-        return interp.finish(f, len(*args), then, data)
-    return length(interp, f, args[0], then, data)
+        return interp.finish(f, len(*args), then)
+    return length(interp, f, args[0], then)
 
 
-def length(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> Frame | None:
     trace = interp.trace
     t = type(obj)
     if trace.active:
         if is_a(obj, Tensor) and type_info(trace, interp.type_of(obj)).look(trace, "__len__")[1] is TENSOR_LEN:
             if overrides(obj):
-                raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators").to(then, data)
+                raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators")
             if trace.recorder.unmeasured and not trace.recorder.measured(obj):
-                raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values").to(then, data)
+                raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
             # Of a tensor without dimensions Python says what is wrong.
             size = interp.memory(obj).shape[0] if interp.fakes is not None and obj.dim() else len(obj)
-            return interp.finish(f, size, then, data)
+            return interp.finish(f, size, then)
         if t in c_calls.CONTAINERS:
-            return interp.finish(f, _read_length(trace, obj, then, data), then, data)
+            return interp.finish(f, _read_length(trace, obj, then), then)
         if t.__flags__ & HEAP_TYPE:
             method = type_info(trace, t).look(trace, "__len__")[1]
             if in_python(method):
-                return interp.call(f, protocols.length, [obj], None, then, data)
-            return interp.finish(f, _read_length(trace, obj, then, data), then, data)
-        return c_calls.call(interp, f, len, len, [obj], None, then, data)
-    return interp.finish(f, len(obj), then, data)
+                return interp.call(f, protocols.length, [obj], None, then)
+            return interp.finish(f, _read_length(trace, obj, then), then)
+        return c_calls.call(interp, f, len, len, [obj], None, then)
+    return interp.finish(f, len(obj), then)
 
 
-def _read_length(trace: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
+def _read_length(trace: SegmentTrace, obj: Any, then: Delivery | None) -> Any:
     """Returns the guarded length of a container, or a symbol if it is the length that varies."""
     src = trace.sources.get(id(obj))
     if src is not None and id(obj) not in trace.expanded and not is_a(obj, (str, bytes)):
@@ -107,73 +104,72 @@ def _read_length(trace: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
             try:
                 trace.expand(obj, ordered=False)
             except NotForGraph as e:
-                raise GraphBreak(len, (obj,), None, "FL413", str(e)).to(then, data) from None
+                raise GraphBreak(len, (obj,), None, "FL413", str(e)) from None
         elif is_a(obj, SIZED):
             trace.guards.check(src, "len", len(obj))
         else:
-            raise GraphBreak(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside").to(then, data)
+            raise GraphBreak(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside")
     return len(obj)
 
 
-def _tuple_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _tuple_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``tuple.__new__(cls, iterable)``, as named tuples call it: lists the items of the iterable first."""
     trace = interp.trace
     if len(args) == 2 and not kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
-        return interp.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return interp.call(f, protocols.listed, [args[1]], None, Delivery(_tuple_filled, then, fn, args[0]))
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
 
 
-def _size(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``torch.Size(iterable)``."""
     if interp.trace.active and len(args) == 1 and not kwargs:
-        return interp.call(f, protocols.listed, args, None, _size_filled, (then, data))
-    return c_calls.call(interp, f, cls, cls, args, kwargs, then, data) if args or kwargs else interp.finish(f, torch.Size(), then, data)
+        return interp.call(f, protocols.listed, args, None, Delivery(_size_filled, then))
+    return c_calls.call(interp, f, cls, cls, args, kwargs, then) if args or kwargs else interp.finish(f, torch.Size(), then)
 
 
-def _size_filled(interp: Interp, f: Frame, items: list, state: tuple) -> Frame | None:
+def _size_filled(interp: Interp, f: Frame, items: list, then: Delivery | None) -> Frame | None:
     if not only_numbers(items):
-        raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
-    return interp.finish(f, torch.Size(items), *state)
+        raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number")
+    return interp.finish(f, torch.Size(items), then)
 
 
-def _tuple_filled(interp: Interp, f: Frame, items: list, state: tuple) -> Frame | None:
-    fn, cls, then, data = state
+def _tuple_filled(interp: Interp, f: Frame, items: list, then: Delivery | None, fn: Any, cls: type) -> Frame | None:
     result = fn(cls, items)
     interp.trace.made.add(id(result))
-    return interp.finish(f, result, then, data)
+    return interp.finish(f, result, then)
 
 
-def _get(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``dict.get`` and ``dict.setdefault``, which read one key: no other key is guarded."""
     trace = interp.trace
     plain = trace.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
     src = trace.sources.get(id(args[0])) if plain else None
     if not plain or (src is None and id(args[0]) not in trace.made):
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
     d, key = args[0], settle_all(args[1])
     if not c_calls.key_plain(trace, key, d):
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
     if dict.__contains__(d, key):
-        return interp.finish(f, trace.read_key(d, src, key, dict.__getitem__(d, key)), then, data)
+        return interp.finish(f, trace.read_key(d, src, key, dict.__getitem__(d, key)), then)
     default = args[2] if len(args) == 3 else None
     trace.read_absent(d, src, key)
     if fn is dict.setdefault:
         store_dict_item(trace, d, key, default)
-    return interp.finish(f, default, then, data)
+    return interp.finish(f, default, then)
 
 
-def _get_shown(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_shown(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``mappingproxy.get`` by ``get`` of its dict."""
     trace = interp.trace
     if not trace.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
     try:
         inner = shown(trace, args[0])
     except NotForGraph as e:
-        raise GraphBreak(fn, tuple(args), None, "FL413", str(e)).to(then, data) from None
+        raise GraphBreak(fn, tuple(args), None, "FL413", str(e)) from None
     if not is_a(inner, dict) or type_info(trace, type(inner)).look(trace, "get")[1] is not dict.get:
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
-    return interp.call(f, dict.get, [inner, *args[1:]], None, then, data)
+        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+    return interp.call(f, dict.get, [inner, *args[1:]], None, then)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -12,7 +12,7 @@ from typing import Any
 
 from fineline.bytecode.place import calling
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.tables import attributes
 from fineline.tracing.interp import Interp
@@ -30,14 +30,14 @@ def stops(fn: FunctionType) -> bool:
     return fn.__qualname__ in NAMES and (module.partition(".")[0] in _PACKAGES or module == "torch.distributed")
 
 
-def stop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def stop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Calls what stops in a debugger; while a call is captured, that is no call to capture any more."""
     if not interp.trace.active:
-        return interp.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, call_from(f, fn, tuple(args), kwargs), then)
     if fn in SPECIALS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off")
     name = "breakpoint" if fn in SPECIALS else f"{fn.__module__}.{fn.__qualname__}"
-    raise GraphBreak(fn, tuple(args), kwargs, STOPS, f"{name}() stops in a debugger").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, STOPS, f"{name}() stops in a debugger")
 
 
 def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -> Any:

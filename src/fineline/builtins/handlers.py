@@ -24,7 +24,7 @@ from fineline.builtins import (
 )
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import copying, introspection
 from fineline.objects.c_argument_errors import counted
@@ -36,9 +36,9 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 
-def _native_binary(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _native_binary(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     op, a, b = args
-    return interp.finish(f, op(_without_methods(a), _without_methods(b)), then, data)
+    return interp.finish(f, op(_without_methods(a), _without_methods(b)), then)
 
 
 def _without_methods(v: Any) -> Any:
@@ -49,14 +49,14 @@ def _without_methods(v: Any) -> Any:
     return type(t.__name__, (), {})()
 
 
-def _split_group(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _split_group(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     trace = interp.trace
     if trace.active and not (len(args) == 2 and not kwargs and all(is_a(c, type) for c in (args[1] if is_a(args[1], tuple) else (args[1],)))):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} with a function")
     result = interp.native(fn, tuple(args), kwargs)
     for part in result if is_a(result, tuple) else (result,):
         mark_made(trace, part)
-    return interp.finish(f, result, then, data)
+    return interp.finish(f, result, then)
 
 
 # What asks whether it is compiled so as to do something else then: to leave out the hooks that an error must not stop, and the way that
@@ -64,21 +64,21 @@ def _split_group(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, the
 _AS_EVER = frozenset({torch.nn.Module._call_impl.__code__, torch.nn.TransformerEncoder.forward.__code__})
 
 
-def _true(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _true(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    return interp.finish(f, f.info.code not in _AS_EVER, then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
+    return interp.finish(f, f.info.code not in _AS_EVER, then)
 
 
-def _last(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, args[-1], then, data)
+def _last(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, args[-1], then)
 
 
-def _type_hints(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type_hints(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Breaks the graph at ``get_type_hints``, which compiles and evaluates text, with values in between that could not be rebuilt."""
     if interp.trace.active:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text").to(then, data)
-    return interp.push_function(f, fn, args, kwargs, then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", "get_type_hints() evaluates text")
+    return interp.push_function(f, fn, args, kwargs, then)
 
 
 _FAMILIES: tuple[Any, ...] = (

@@ -16,7 +16,7 @@ import torch
 
 from fineline.builtins.libraries import stand_in
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
 from fineline.policy.decide import Rules
@@ -70,23 +70,23 @@ def known_function(interp: Interp, fn: types.FunctionType) -> Callable | None:
     return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
 
 
-def _stands_in(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _stands_in(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     plain: Any = stand_in(fn)
     interp.trace.pin(plain, plain.__qualname__)
-    return interp.call(f, plain, args, kwargs, then, data)
+    return interp.call(f, plain, args, kwargs, then)
 
 
-def _recorded(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _recorded(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Breaks the graph at a function that writes a log record, which contains the time and place of its call, or an exception's traceback."""
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened")
 
 
-def _calls_back(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _calls_back(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Runs a function in Python at a graph break; the functions among its arguments are captured."""
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     plain, given = fn, args
     if interp.run_frame is not None:
         plain, given = type(interp.run_frame).calling, [interp.run_frame, fn, *args]
@@ -94,7 +94,7 @@ def _calls_back(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | No
         interp.trace.pin(interp.run_frame, fn.__qualname__)
     graph_break = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
     graph_break.rule = "built-in: each of its calls would be a program of its own"
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
 def own_function(fn: types.FunctionType) -> Callable | None:
@@ -106,16 +106,16 @@ def own_function(fn: types.FunctionType) -> Callable | None:
     return _declares if names is not None and fn.__qualname__ in names else None
 
 
-def _declares(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise GraphBreak(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
+def _declares(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+    raise GraphBreak(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called")
 
 
-def _door(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _door(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     inside = fn.__dict__["fineline_door"][1]
     if inside is None:
-        _declares(interp, f, fn, args, kwargs, then, data)
+        _declares(interp, f, fn, args, kwargs, then)
     interp.trace.pin(inside, getattr(inside, "__qualname__", type(inside).__qualname__))
-    return interp.call(f, inside, args, kwargs, then, data)
+    return interp.call(f, inside, args, kwargs, then)
 
 
 def marked_by_torch(interp: Interp, target: types.FunctionType) -> Callable | None:
@@ -180,7 +180,7 @@ def dynamo_function(fn: types.FunctionType) -> Callable | None:
     return _DYNAMO.get(dynamo_kind(fn))
 
 
-def _disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     plain = fn
     if fn.__code__.co_qualname != _TORCH_DISABLE:
         guard_mark(interp.trace, fn)
@@ -198,105 +198,104 @@ def _disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None
     original = inspect.unwrap(fn)
     at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
     graph_break.rule = f"torch.compiler.disable{at}"
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
-def compiled_by_torch(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def compiled_by_torch(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Calls the function under torch.compile. It is known by its code, because libraries compile the same function again at each call."""
     known_code(interp.trace, fn)
-    return load_attr(interp, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
+    return Delivery(_call_original, then, args, kwargs).of(load_attr, interp, f, fn, "_torchdynamo_orig_callable")
 
 
 # The handlers that guard what they know of the function themselves.
 KNOWN_BY_CODE = frozenset({compiled_by_torch, _disabled})
 
 
-def _call_original(interp: Interp, f: Frame, plain: Any, state: tuple) -> Frame | None:
-    args, kwargs, then, data = state
-    return interp.call(f, plain, args, kwargs, then, data)
+def _call_original(interp: Interp, f: Frame, plain: Any, then: Delivery | None, args: list, kwargs: dict | None) -> Frame | None:
+    return interp.call(f, plain, args, kwargs, then)
 
 
-def _unwrapped(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _unwrapped(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     plain = fn.__wrapped__
     interp.trace.pin(plain, plain.__qualname__)
-    return interp.call(f, plain, args, kwargs, then, data)
+    return interp.call(f, plain, args, kwargs, then)
 
 
 def _nothing() -> None:
     """Runs at an explicit graph break, and does nothing."""
 
 
-def explicit_break(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def explicit_break(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     if not interp.trace.active:
-        return interp.finish(f, None, then, data)
+        return interp.finish(f, None, then)
     msg = args[0] if args else (kwargs or {}).get("msg")
     rule = break_rule(f"{f.file}:{f.line}", msg)
     if MARKS.is_without(rule):
-        return interp.finish(f, None, then, data)
+        return interp.finish(f, None, then)
     if interp.fired is not None:
         interp.fired[rule] += 1
     graph_break = GraphBreak(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
     graph_break.message = msg
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
 def gives(value: Any) -> Callable:
     """Returns the handler of what always gives ``value``."""
 
-    def give(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        return interp.finish(f, value, then, data)
+    def give(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+        return interp.finish(f, value, then)
 
     return give
 
 
-def _identity(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, args[0], then, data)
+def _identity(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, args[0], then)
 
 
-def _opaque(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise GraphBreak(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
+def _opaque(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+    raise GraphBreak(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler")
 
 
-def traces_itself(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise GraphBreak(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
+def traces_itself(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+    raise GraphBreak(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself")
 
 
 def _original(name: str) -> Callable:
     """Calls what the wrapper has in a variable of this name; the rest is that compiler's bookkeeping."""
 
-    def call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
         plain = fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
         interp.trace.pin(plain, name)
-        return interp.call(f, plain, args, kwargs, then, data)
+        return interp.call(f, plain, args, kwargs, then)
 
     return call
 
 
-def _stance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _stance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Refuses `set_stance` in captured code, because the stance decides what is captured."""
     if interp.trace.active:
         interp.abandoned = interp.refusal("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
         raise CaptureAborted
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
 
 
-def _hold(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _hold(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Does nothing in captured code: a program captures nothing by itself."""
-    return interp.finish(f, None if interp.trace.active else interp.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, None if interp.trace.active else interp.native(fn, tuple(args), kwargs), then)
 
 
-def _marks_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _marks_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Refuses a mark on a size in captured code, where it is too late: a mark decides how an input is captured."""
     if interp.trace.active:
         interp.abandoned = interp.refusal("FL105", f"{fn.__name__} in captured code", f)
         raise CaptureAborted
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
 
 
-def _settles_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _settles_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     """Handles ``mark_static``: guards the sizes as constants from here on."""
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     given = dict(zip(("t", "index"), args, strict=False)) | (kwargs or {})
     t, index = given.get("t"), given.get("index")
     if interp.fakes is not None and is_a(t, torch.Tensor):
@@ -307,7 +306,7 @@ def _settles_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | 
             # It ranks below mark_dynamic.
             if not (i % t.dim() in dims and dims[i % t.dim()].marked):
                 settled(shape[i])
-    return interp.finish(f, None, then, data)
+    return interp.finish(f, None, then)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -16,7 +16,7 @@ import numpy as np
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.guards.source import Source
 from fineline.symbolic.random_draws import Draw
 from fineline.tracing.identity_guards import identify
@@ -78,14 +78,14 @@ _MOST = 2**62
 _OWN = frozenset({"gauss_next"})
 
 
-def _draw(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _draw(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     place = f.info.code, f.ip - 1
     number = None if place in interp.lessons.breaking_draws else _number(interp, fn, args, kwargs or {}, place)
     if number is None:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers").to(then, data)
-    return interp.finish(f, number, then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers")
+    return interp.finish(f, number, then)
 
 
 def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.objects.copying import mark_made
 from fineline.policy.decide import rules_now
 from fineline.policy.declare import Disabled, disable
@@ -18,7 +18,7 @@ from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Interp
 
 
-def _enter_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     # The block is entered for real; a program that ends inside of it enters it too (program/ambient.py).
     if interp.trace.active:
         identify(interp.trace, args[0])
@@ -26,47 +26,47 @@ def _enter_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, th
     if interp.rules is not None:
         interp.rules.settle()
     interp.rules = rules_now(interp.options.policy, interp.fired)
-    return interp.finish(f, args[0], then, data)
+    return interp.finish(f, args[0], then)
 
 
-def _leave_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _leave_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     SCOPE.leave()
     if interp.rules is not None:
         interp.rules.settle()
     interp.rules = rules_now(interp.options.policy, interp.fired)
-    return interp.finish(f, None, then, data)
+    return interp.finish(f, None, then)
 
 
-def _enter_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     rule = args[0].rule
     if not interp.trace.active or MARKS.is_without(rule):
-        return interp.finish(f, interp.native(fn, tuple(args), None), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), None), then)
     if interp.fired is not None:
         interp.fired[rule] += 1
     graph_break = GraphBreak(fn, tuple(args), None, "FL430", "a with disable() block begins")
     graph_break.rule = str(rule)
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
-def _leave_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _leave_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     interp.native(fn, tuple(args), None)
     if interp.resumes and None not in SCOPE.blocks:
         # The outermost such block ends: capture goes on.
-        raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends").to(then, data)
-    return interp.finish(f, None, then, data)
+        raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends")
+    return interp.finish(f, None, then)
 
 
 def _nothing() -> None:
     """Runs at the graph break where a block ends, and does nothing."""
 
 
-def _make_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _make_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if args or "fn" in (kwargs or {}):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "disable() marks a function")
     given = {"recursive": True, "reason": None, **(kwargs or {})}
     made = Disabled(given["recursive"], given["reason"], place=f"{f.info.code.co_filename}:{f.line}")
     mark_made(interp.trace, made)
-    return interp.finish(f, made, then, data)
+    return interp.finish(f, made, then)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

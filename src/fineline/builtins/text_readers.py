@@ -169,20 +169,20 @@ def _is_key(interp: Interp, f: Frame, text: Text, operands: Sequence[Any]) -> bo
     return bool(interp.asked(f, [text.value], interp.few_keys))
 
 
-def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
     """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
     texts = interp.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if interp.trace.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
         if text.fn is None and _by_itself(fn):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies")
         known_next_time(interp, text)
         if id(text.value) not in texts:
-            read_by(interp, fn, args, kwargs, then, data)
+            read_by(interp, fn, args, kwargs)
             return
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
-        raise GraphBreak(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL417", reason)
 
 
 def _by_itself(fn: Any) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
@@ -26,19 +26,19 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 
 
-def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles str(), repr(), format(), hash() and id() of values; user classes run their own method."""
     trace = interp.trace
     if not trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     bare = len(args) == 1 or (len(args) == 2 and type(args[1]) is str and not args[1])
     if bare and fn in (str, format) and not kwargs and id(args[0]) in trace.texts:
-        return interp.finish(f, args[0], then, data)
+        return interp.finish(f, args[0], then)
     if args and fn is not id:
         if holds(args[0]) and (text := _waiting(interp, f, fn, args, kwargs)) is not None:
-            return interp.finish(f, text, then, data)
+            return interp.finish(f, text, then)
         if interp.varied(f, args):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies")
         args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
@@ -47,13 +47,10 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
                 type_info(trace, kind).look(trace, name)
         if all([c_calls.deep_plain(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(trace, obj)):
             replaced = len(trace.mutations.replaced)
-            try:
-                c_calls.prepare(interp, fn, "pure", "deep", args, fn, args, kwargs)
-            except GraphBreak as b:
-                raise b.to(then, data) from None
+            c_calls.prepare(interp, fn, "pure", "deep", args, fn, args, kwargs)
             if len(trace.mutations.replaced) > replaced:
-                return _text(interp, f, fn, args, kwargs, then, data)
-            return interp.finish(f, fn(written_out(obj), *args[1:], **(kwargs or {})), then, data)
+                return _text(interp, f, fn, args, kwargs, then)
+            return interp.finish(f, fn(written_out(obj), *args[1:], **(kwargs or {})), then)
         t = type(obj)
         if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):
             info = type_info(trace, t)
@@ -62,7 +59,7 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
                 method = info.look(trace, name)[1]
                 if is_a(method, types.FunctionType):
                     given = [obj, *(args[1:] or [""])] if fn is format else list(args)
-                    return interp.call(f, method, given, kwargs, _checked, (fn, then, data))
+                    return interp.call(f, method, given, kwargs, Delivery(_checked, then, fn))
                 if name != names[-1] and method is not object.__str__:
                     break
     if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(trace, args[0])):
@@ -70,25 +67,22 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
             trace.settle(args[0])
         else:
             identify(trace, args[0])
-        return interp.finish(f, id(args[0]), then, data)
+        return interp.finish(f, id(args[0]), then)
     if fn in SIGNS and args and is_a(args[0], Tensor):
-        try:
-            interp.tensors.sign(interp, fn, tuple(args))
-        except GraphBreak as b:
-            raise b.to(then, data) from None
+        interp.tensors.sign(interp, fn, tuple(args))
     if (text := _waiting(interp, f, fn, args, kwargs)) is not None:
-        return interp.finish(f, text, then, data)
+        return interp.finish(f, text, then)
     for a in args:
         if id(a) in interp.texts:
             known_next_time(interp, interp.texts[id(a)])
-    raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}")
 
 
-def _size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``shape.__repr__()``."""
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Size:
-        return _text(interp, f, builtins.repr, args, kwargs, then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return _text(interp, f, builtins.repr, args, kwargs, then)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
 
 
 def _waiting(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
@@ -126,9 +120,8 @@ class _Given:
         return self.value
 
 
-def _checked(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    fn, then, data = state
-    return interp.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then, data)
+def _checked(interp: Interp, f: Frame, value: Any, then: Delivery | None, fn: Any) -> Frame | None:
+    return interp.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then)
 
 
 def _prints_address(obj: Any) -> bool:

@@ -11,7 +11,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak, NotCapturable
+from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak, NotCapturable
 from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
 from fineline.interp.interpreter import Interpreter
@@ -91,16 +91,16 @@ class TrialTensors(TensorOps):
     def __init__(self, later: bool, turned: bool) -> None:
         self.later, self.turned = later, turned
 
-    def call(self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
         if kind == "state" and fn not in self.states:
             raise NotCapturable
         if self.later and fn in _EITHER and not args and not kwargs:
             self.either = True
-            return interp.finish(f, fn() is not self.turned, then, data)
+            return interp.finish(f, fn() is not self.turned, then)
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
                 raise NotCapturable
-        return super().call(interp, f, fn, kind, args, kwargs, then, data)
+        return super().call(interp, f, fn, kind, args, kwargs, then)
 
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         if interp.opaque is not None or is_a(fn, CustomOpDef):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -95,24 +95,24 @@ def mark_made(trace: SegmentTrace, obj: Any, seen: set[int] | None = None) -> No
 
 
 def _copying(name: str) -> Callable:
-    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
         trace = interp.trace
         obj = args[0]
         method = special_method(trace, type(obj), name)
         if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, nn.Module)):
-            return interp.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
+            return interp.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then)
         if not trace.active:
-            return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+            return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
         seen: dict[int, Any] = {}
         if len(args) > 1 or kwargs or not closed_world(trace, obj, seen):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}")
         numbers = {i: x for i, x in seen.items() if type(x) in SYMBOLIC}
         # A number is its own copy, a symbol for one too.
         if id(obj) in numbers:
-            return interp.finish(f, obj, then, data)
+            return interp.finish(f, obj, then)
         result = copy.deepcopy(obj, numbers) if fn is copy.deepcopy else fn(obj)
         mark_made(trace, result)
-        return interp.finish(f, result, then, data)
+        return interp.finish(f, result, then)
 
     return handler
 

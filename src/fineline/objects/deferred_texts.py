@@ -17,7 +17,7 @@ from torch._tensor_str import PRINT_OPTS
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak, NotReconstructible, Restart
+from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructible, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
@@ -245,20 +245,18 @@ def known_next_time(interp: Interp, text: Text) -> None:
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 
-def make_first(interp: Interp, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
+def make_first(interp: Interp, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Delivery | None) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
     for text in [interp.texts[id(a)] for a in given if id(a) in interp.texts]:
         known_next_time(interp, text)
         if id(text.value) not in interp.texts:
             continue
         reason = f"the text of a tensor, made at {text.where}, is given to {describe(fn)}"
-        raise GraphBreak(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
+        raise GraphBreak(read, (text.value,), None, "FL417", reason).to(Delivery(_call_now, then, fn, tuple(args), kwargs))
 
 
-def _call_now(interp: Interp, f: Frame, value: None, state: tuple) -> Frame | None:
-    fn, args, kwargs, then, data = state
-    result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
-    return result
+def _call_now(interp: Interp, f: Frame, value: None, then: Delivery | None, fn: Any, args: tuple, kwargs: dict | None) -> Frame | None:
+    return interp.call(f, fn, list(args), kwargs, then)
 
 
 def read(text: str) -> None:

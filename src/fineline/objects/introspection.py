@@ -15,7 +15,7 @@ from typing import Any
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak
 from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -40,8 +40,8 @@ def load_cell(interp: Interp, cell: types.CellType) -> Any:
     return value
 
 
-def _locals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, _namespace(interp, f), then, data)
+def _locals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, _namespace(interp, f), then)
 
 
 def _users(f: Frame) -> Frame:
@@ -83,7 +83,7 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
     interp.fail("FL439", "variables are looked at through a frame", False)
 
 
-def _get_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no instruction reads any more."""
     codes, frame = [f.info.code], f.back
     while frame is not None:
@@ -91,15 +91,15 @@ def _get_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then:
         frame = frame.back
     if interp.trace.active and any(["f_locals" in code.co_names for code in codes]) and not interp.lessons.inspected_functions.issuperset(codes):
         _look_at(interp, f)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
 
 
-def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Delivers the line or the variables of a frame: for a stand-in frame, those of the interpreter's frame."""
     trace, (frame, name) = interp.trace, args
     found = frame_behind(frame, f)
     if found is not None and name == "f_lineno":
-        return interp.finish(f, found.line, then, data)
+        return interp.finish(f, found.line, then)
     if name == "f_locals" and is_stand_in(frame.f_code):
         if found is None or not found.whole:
             _look_at(interp, f)
@@ -108,13 +108,13 @@ def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: 
             raise CaptureAborted
         if found.info.code not in interp.lessons.inspected_functions:
             _look_at(interp, f)
-        return interp.finish(f, _namespace(interp, found), then, data)
+        return interp.finish(f, _namespace(interp, found), then)
     if trace.active and id(frame) in trace.sources:
-        raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call").to(then, data)
-    return interp.finish(f, getattr(frame, name), then, data)
+        raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call")
+    return interp.finish(f, getattr(frame, name), then)
 
 
-def _evaluate(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _evaluate(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles eval() and exec(), which look up names in the frame that calls them."""
     if len(args) < 2 or args[1] is None:
         names = args[2] if len(args) > 2 and args[2] is not None else _namespace(interp, f)
@@ -122,49 +122,49 @@ def _evaluate(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: 
         if interp.trace.active:
             interp.trace.pin(args[1], "globals()")
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet")
 
 
-def _dir(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _dir(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if not args:
         names = _namespace(interp, f)
         if interp.trace.active:
             interp.trace.expand(names)
-        return interp.finish(f, interp.trace.fresh(sorted(names)), then, data)
+        return interp.finish(f, interp.trace.fresh(sorted(names)), then)
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL411", "dir() can't be captured")
 
 
-def _globals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _globals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     names = _users(f).globals
     if interp.trace.active:
         interp.trace.pin(names, "globals()")
-    return interp.finish(f, names, then, data)
+    return interp.finish(f, names, then)
 
 
-def _vars(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _vars(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if not args:
-        return _locals(interp, f, fn, args, kwargs, then, data)
+        return _locals(interp, f, fn, args, kwargs, then)
     t = type(args[0])
     if not is_a(args[0], (type, types.ModuleType)) and not t.__dictoffset__ and not (t.__flags__ & HEAP_TYPE):
-        return refused(interp, f, fn, args, kwargs, then, data)
-    return load_attr(interp, f, args[0], "__dict__", then, data)
+        return refused(interp, f, fn, args, kwargs, then)
+    return load_attr(interp, f, args[0], "__dict__", then)
 
 
-def _exc_info(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _exc_info(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     e = interp.handled
     if e is None:
-        return interp.finish(f, interp.native(sys.exc_info, (), None), then, data)
-    return interp.finish(f, (type(e), e, traceback_of(e, interp.trace)), then, data)
+        return interp.finish(f, interp.native(sys.exc_info, (), None), then)
+    return interp.finish(f, (type(e), e, traceback_of(e, interp.trace)), then)
 
 
-def _exception(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, interp.handled if interp.handled is not None else interp.native(sys.exception, (), None), then, data)
+def _exception(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, interp.handled if interp.handled is not None else interp.native(sys.exception, (), None), then)
 
 
-def _call_weakref(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call_weakref(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``ref()``: guards that it is the same object, which the program references weakly."""
     trace = interp.trace
     ref = args[0]
@@ -173,37 +173,37 @@ def _call_weakref(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, th
     src = trace.sources.get(id(ref))
     if src is None and trace.active and id(ref) in trace.made:
         # Whether the object still lives then is for that call to say.
-        raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here").to(then, data)
+        raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here")
     if src is not None and trace.active:
         trace.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
         if obj is not None and id(obj) not in trace.sources and id(obj) not in trace.made:
-            raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
-    return interp.finish(f, obj, then, data)
+            raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way")
+    return interp.finish(f, obj, then)
 
 
-def _refer(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _refer(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``weakref.ref`` of an object from outside without another weak reference, which would be the same object."""
     trace = interp.trace
     plain = len(args) == 1 and not kwargs and id(args[0]) in trace.sources and type(args[0]).__weakrefoffset__ > 0
     if trace.active and plain and (is_a(args[0], dict) or c_calls.hashable(args[0])):
         known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
         if not known or id(known[0]) in trace.made:
-            return interp.finish(f, trace.fresh(weakref.ref(args[0])), then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+            return interp.finish(f, trace.fresh(weakref.ref(args[0])), then)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
 
 
 def _same_target(ref: Any, other: Any) -> bool:
     return REFERENT(other) is (None if ref is None else REFERENT(ref))
 
 
-def _signature(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _signature(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
     trace = interp.trace
     target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
     if not trace.active or not is_a(target, types.FunctionType) or len(args) > 1 or kwargs:
         if trace.active:
-            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}").to(then, data)
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}")
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     wrapped: Any = target
     while is_a(wrapped, types.FunctionType):
         interp.see_function(trace, wrapped)
@@ -219,7 +219,7 @@ def _signature(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then:
     # The parameters' dict is reached through what shows it alone.
     trace.made.update(map(id, (result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values())))
     trace.kept.append(result)
-    return interp.finish(f, result, then, data)
+    return interp.finish(f, result, then)
 
 
 _STATES: Mapping[str, str] = MappingProxyType(
@@ -227,10 +227,10 @@ _STATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _generator_state(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _generator_state(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if len(args) == 1 and type(args[0]) is InterpretedGenerator:
-        return interp.finish(f, _STATES[args[0].state], then, data)
-    return interp.push_function(f, fn, args, kwargs, then, data)
+        return interp.finish(f, _STATES[args[0].state], then)
+    return interp.push_function(f, fn, args, kwargs, then)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

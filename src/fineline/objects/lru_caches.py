@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fineline.bytecode.code import CODES, global_names
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.guards.source import Source, root_of
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
@@ -71,22 +71,22 @@ class _Later:
         self.made = True
 
 
-def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles a call of a cached function: delivers the cached result, or runs a function without other effects; otherwise it runs eagerly."""
     trace = interp.trace
     if not trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     kwargs = kwargs or {}
     if interp.fakes is not None:
         inner = _behind(interp, fn, [*args, *kwargs.values()])
         if inner is not None:
-            return trace.symbols.inlined.call(interp, f, inner, args, kwargs, (fn, args, kwargs), then, data)
+            return trace.symbols.inlined.call(interp, f, inner, args, kwargs, (fn, args, kwargs), then)
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()}
     values = [*args, *kwargs.values()]
     wrapped = _ATTRIBUTES.__get__(fn).get("__wrapped__")
     if getattr(wrapped, "__module__", None) == "typing" and all([lasts(trace, a) for a in values]):
-        return interp.finish(f, trace.pin(fn(*args, **kwargs), "type").value, then, data)
-    graph_break = GraphBreak(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+        return interp.finish(f, trace.pin(fn(*args, **kwargs), "type").value, then)
+    graph_break = GraphBreak(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results")
     src = _source(trace, fn)
     # After a graph break, a root may be a function that each call makes anew.
     if src is None or src.op == "root" or not all([_keyed(trace, a) for a in values]):
@@ -111,7 +111,7 @@ def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
             raise
         if not _holds(entry, fn):
             interp.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
-            return interp.finish(f, result, then, data)
+            return interp.finish(f, result, then)
     elif interp.fakes is None and not again:
         fn(*args, **kwargs)
     if interp.fakes is None or again or not held:
@@ -120,7 +120,7 @@ def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
             caller = trace.pin(_Later(fn), fn.__name__).value
     result = entry.__get__(fn, LRU_TYPE)
     trace.mutations.note_hit(caller, args, kwargs)
-    return interp.finish(f, trace.read(result, trace.guards.access(src, "member", entry, result)), then, data)
+    return interp.finish(f, trace.read(result, trace.guards.access(src, "member", entry, result)), then)
 
 
 def _made_before(trace: SegmentTrace, fn: Any, entry: Entry) -> bool:

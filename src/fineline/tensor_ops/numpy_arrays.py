@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -119,15 +119,15 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     return (result,)
 
 
-def _call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     # One of them may be what the result is written into.
     shared = any([type(v) is np.ndarray and interp.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
     if interp.varied(f, (*args, *(kwargs or {}).values())):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{c_calls.describe(fn)} asks for a number that varies").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{c_calls.describe(fn)} asks for a number that varies")
     found = None if shared else computed(interp, fn, args, kwargs)
     if found is not None:
-        return interp.finish(f, found[0], then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return interp.finish(f, found[0], then)
+    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
 
 
 def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
@@ -172,12 +172,12 @@ def _is_plain(a: Any) -> bool:
     return a.flags.writeable and (holder is None or is_a(holder, Tensor))
 
 
-def _tensor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _tensor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if args and type(args[0]) is np.ndarray and interp.trace.active and not _ruled(interp, fn, args, kwargs):
         found = _of_array(interp, fn, args[0], args[1:], kwargs or {})
         if found is not None:
-            return interp.finish(f, found, then, data)
-    return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then, data)
+            return interp.finish(f, found, then)
+    return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then)
 
 
 def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:

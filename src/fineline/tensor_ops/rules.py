@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fineline.fake.dispatch_trace import dispatched
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
@@ -35,9 +35,9 @@ from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS, is_value
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 
 
-def call_ruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def call_ruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None, rule: Rule) -> Frame | None:
     """Handles a call that ``rule`` decides."""
-    return VERBS[rule.verb](interp, f, fn, args, kwargs, then, data, rule)
+    return VERBS[rule.verb](interp, f, fn, args, kwargs, then, rule)
 
 
 def operator_rule(interp: Interp, fn: Any, args: Any, kwargs: Any) -> Rule | None:
@@ -82,7 +82,7 @@ def _graph_break(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule:
     return graph_break
 
 
-def _disable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _disable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None, rule: Rule) -> Frame | None:
     name = short_name(_bound(fn, args))
     if is_a(fn, types.FunctionType):
         known_code(interp.trace, fn)
@@ -91,11 +91,11 @@ def _disable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None,
         # The function is its first argument: each call may bring another one, with other variables around it.
         plain, given = interp.run_frame, [fn, *args]
         interp.trace.pin(plain, name)
-    raise _graph_break(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
+    raise _graph_break(plain, given, kwargs, "FL400", f"{name} is disabled", rule)
 
 
-def _disallow(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    raise operator_break(fn, args, kwargs, rule).to(then, data)
+def _disallow(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None, rule: Rule) -> Frame | None:
+    raise operator_break(fn, args, kwargs, rule)
 
 
 # What becomes of an operator that is written as a sign, or that another call comes down to: the id, and what the rule says of it.
@@ -127,12 +127,12 @@ def forbid(interp: Interp, fn: Any, rule: Rule, args: Any = ()) -> None:
     raise CaptureAborted
 
 
-def _forbid(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _forbid(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None, rule: Rule) -> Frame | None:
     forbid(interp, fn, rule, args)
     return None
 
 
-def _constant(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _constant(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None, rule: Rule) -> Frame | None:
     trace = interp.trace
     identify(trace, fn)
     if interp.fakes is not None:
@@ -142,12 +142,12 @@ def _constant(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None
             continue
         if id(a) not in trace.sources:
             reason = f"{describe(_bound(fn, args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"
-            raise _graph_break(fn, args, kwargs, "FL450", reason, rule).to(then, data)
+            raise _graph_break(fn, args, kwargs, "FL450", reason, rule)
         identify(trace, a)
         try:
             trace.expand(a, deep=True)
         except NotForGraph as e:
-            raise _graph_break(fn, args, kwargs, "FL413", str(e), rule).to(then, data) from None
+            raise _graph_break(fn, args, kwargs, "FL413", str(e), rule) from None
         _settle(a)
     functions = list(_functions(fn))
     for cell in [cell for g in functions for cell in g.__closure__ or () if contents(cell) is not EMPTY]:
@@ -163,11 +163,11 @@ def _constant(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None
         _guard_defaults(interp, g)
     if any([t.grad_fn is not None for t in tensors(result)]):
         interp.fail("FL434", f"{describe(fn)} is assumed constant", True)
-        return interp.finish(f, result, then, data)
+        return interp.finish(f, result, then)
     interp.note_call(describe(fn), fn, "constant")
     if not is_value(result):
         trace.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
-    return interp.finish(f, result, then, data)
+    return interp.finish(f, result, then)
 
 
 def _functions(fn: Any) -> Iterator[types.FunctionType]:
@@ -240,12 +240,12 @@ def _settle(value: Any) -> Any:
     return settle_all(value)
 
 
-def _substitute(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _substitute(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None, rule: Rule) -> Frame | None:
     replacement = rule.replacement
     identify(interp.trace, fn)
     if is_a(replacement, types.FunctionType) and id(replacement) not in interp.trace.sources:
         interp.trace.pin(replacement, replacement.__qualname__)
-    return interp.call(f, replacement, args, kwargs, then, data)
+    return interp.call(f, replacement, args, kwargs, then)
 
 
 VERBS: Mapping[str, Callable] = MappingProxyType(

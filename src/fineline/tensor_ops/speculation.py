@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame, handled
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.body_recorder import Part
 from fineline.kinds import is_a
 from fineline.policy.break_settings import breaks_here
@@ -22,19 +22,19 @@ from fineline.tracing.segment_trace import SegmentTrace
 KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
-def settle_first(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
+def settle_first(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None, rule: str = "") -> None:
     """Ends the graph before ``fn``, a node that must not run twice, if speculated branches must be checked first."""
     trace = interp.trace
     if delivers(interp) and handled(f):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled")
     if trace.fragile:
         text = f"{describe(fn)} may have effects, behind an operator of which an exception is handled"
-        raise GraphBreak(_nothing, (), None, "FL525", text).to(_go_on, (fn, tuple(args), kwargs, then, data))
+        raise GraphBreak(_nothing, (), None, "FL525", text).to(Delivery(_go_on, then, fn, tuple(args), kwargs))
     if _granted(trace):
         text = f"{describe(fn)} may have effects, behind a branch taken for granted"
         graph_break = GraphBreak(_nothing, (), None, "FL514", text)
         graph_break.rule = rule
-        raise graph_break.to(_go_on, (fn, tuple(args), kwargs, then, data))
+        raise graph_break.to(Delivery(_go_on, then, fn, tuple(args), kwargs))
     trace.recorder.once = True
 
 
@@ -80,10 +80,8 @@ def _nothing() -> None:
     """Runs at the graph break after speculated branches, and does nothing."""
 
 
-def _go_on(interp: Interp, f: Frame, value: None, state: tuple) -> Frame | None:
-    fn, args, kwargs, then, data = state
-    result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
-    return result
+def _go_on(interp: Interp, f: Frame, value: None, then: Delivery | None, fn: Any, args: tuple, kwargs: dict | None) -> Frame | None:
+    return interp.call(f, fn, list(args), kwargs, then)
 
 
 def _granted(trace: SegmentTrace) -> bool:

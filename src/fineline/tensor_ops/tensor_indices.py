@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.tensor_ops.user_modes import left
 from fineline.tracing.interp import Interp
@@ -31,21 +31,21 @@ def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
     return [torch.tensor(k) if type(k) is int else k for k in places] if any([is_a(k, Tensor) for k in places]) else None
 
 
-def _push(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _push(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     if (type(args[0]).__module__, type(args[0]).__qualname__) != _MODE or interp.opaque is not None:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold")
     interp.indices.append(args[0])
-    return interp.finish(f, None, then, data)
+    return interp.finish(f, None, then)
 
 
-def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     if interp.indices:
-        return interp.finish(f, interp.indices.pop(), then, data)
+        return interp.finish(f, interp.indices.pop(), then)
     if not interp.trace.active:
-        return left(interp, f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+        return left(interp, f, interp.native(fn, tuple(args), kwargs), then)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold")
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import TENSOR_TYPE
 from fineline.kinds import is_a
 from fineline.torch_facts.names import TENSOR_TYPES
 from fineline.tracing.interp import Interp
 
 
-def _make(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _make(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     if not interp.trace.active:
-        return interp.finish(f, interp.native(cls, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(cls, tuple(args), kwargs), then)
     # A mode of the user's is told what is really called.
     make: Any = None
     given = args
@@ -31,9 +31,9 @@ def _make(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any
         elif all([type(n) is int and n >= 0 for n in args]):
             make, given = torch.empty, [tuple(args) or (0,)]
     if make is not None:
-        made: Frame | None = interp.call(f, make, given, {"dtype": cls.dtype, "device": torch.device("cpu")}, then, data)
+        made: Frame | None = interp.call(f, make, given, {"dtype": cls.dtype, "device": torch.device("cpu")}, then)
         return made
-    raise GraphBreak(cls, tuple(args), kwargs, "FL410", f"{cls.__name__} of what is neither a list nor sizes").to(then, data)
+    raise GraphBreak(cls, tuple(args), kwargs, "FL410", f"{cls.__name__} of what is neither a list nor sizes")
 
 
 def _tensors(a: Any) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.fx.experimental import symbolic_shapes
 
 from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Delivery
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
@@ -179,16 +180,16 @@ def _with_numbers(interp: Interp, key: Any) -> Any:
 
 
 # -- torch._check ------------------------------------------------------------------------------------------------------
-def _check(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     """Handles ``torch._check`` and similar functions: the graph checks a condition that only it knows."""
     error, condition, message = args
     if not unknown(condition):
-        return interp.push_function(f, fn, args, kwargs, then, data)
+        return interp.push_function(f, fn, args, kwargs, then)
     if interp.subgraphs:
         give_up_subgraphs(interp)
     text = WITHOUT_MESSAGE if message is None else _constant(message)
     interp.trace.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
-    return interp.finish(f, None, then, data)
+    return interp.finish(f, None, then)
 
 
 def _constant(message: Any) -> str | None:
@@ -200,13 +201,13 @@ def _constant(message: Any) -> str | None:
     return text if type(text) is str else None
 
 
-def _check_is_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check_is_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
     # Without the warning that it is going to be removed.
-    return interp.push_function(f, fn.__wrapped__, args, kwargs, then, data)
+    return interp.push_function(f, fn.__wrapped__, args, kwargs, then)
 
 
-def _advise(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then, data)
+def _advise(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then)
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType(

@@ -12,7 +12,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
 from fineline.report.operator_counter import Tally
@@ -31,21 +31,21 @@ def watching() -> str | None:
     return None
 
 
-def left(interp: Interp, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
+def left(interp: Interp, f: Frame, mode: Any, then: Delivery | None) -> Frame | None:
     """Continues the capture after the end of the outermost user mode."""
     if interp.resumes and not interp.trace.active and None not in SCOPE.blocks and watching() is None:
-        raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends").to(then, data)
-    return interp.finish(f, mode, then, data)
+        raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends")
+    return interp.finish(f, mode, then)
 
 
 def _given(mode: Any) -> Any:
     return mode
 
 
-def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     if not interp.trace.active:
-        return left(interp, f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+        return left(interp, f, interp.native(fn, tuple(args), kwargs), then)
+    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold")
 
 
 SPECIALS: Mapping[Any, Callable] = MappingProxyType({torch._C._pop_torch_dispatch_stack: _pop})

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.tensor_ops.subgraphs.autograd_function import see_closed
@@ -24,18 +24,16 @@ from fineline.tracing.segment_trace import PARTIAL, is_value
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
 
 
-def _checkpoint(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _checkpoint(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
     try:
         value = _captured(interp, *args, **(kwargs or {}))
     except NoBody as e:
         plain = checkpoint.__wrapped__  # type: ignore[attr-defined]
         interp.trace.pin(plain, plain.__qualname__)
-        raise e.graph_break(plain, tuple(args), kwargs, "checkpoint").to(then, data) from None
-    except GraphBreak as b:
-        raise b.to(then, data) from None
-    return interp.finish(f, value, then, data)
+        raise e.graph_break(plain, tuple(args), kwargs, "checkpoint") from None
+    return interp.finish(f, value, then)
 
 
 def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:

@@ -21,7 +21,7 @@ from torch._higher_order_ops.while_loop import while_loop, while_loop_op
 from torch.utils._pytree import tree_leaves
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -243,9 +243,9 @@ def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) 
 
 
 def _operator(capture: Callable) -> Callable:
-    def handler(interp: Interp, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def handler(interp: Interp, f: Frame, op: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
         if not interp.trace.active:
-            return interp.finish(f, interp.native(op, tuple(args), kwargs), then, data)
+            return interp.finish(f, interp.native(op, tuple(args), kwargs), then)
         inner = (f.globals.get("__name__") or "").startswith(_OF_TORCH)
         if (
             op is cond_op
@@ -254,15 +254,13 @@ def _operator(capture: Callable) -> Callable:
             and (type(args[0]) in SYMBOLIC or is_a(args[0], (bool, int, float)))
         ):
             interp.trace.expand(args[3])
-            return interp.call(f, args[1] if args[0] else args[2], list(args[3]), None, then, data)
+            return interp.call(f, args[1] if args[0] else args[2], list(args[3]), None, then)
         try:
             value = capture(Call(interp, op, inner), *args, **(kwargs or {}))
         except NoBody as e:
             run, given = (alone, (op, *args)) if inner else (op, tuple(args))
-            raise e.graph_break(run, given, kwargs, op.name()).to(then, data) from None
-        except GraphBreak as b:
-            raise b.to(then, data) from None
-        return interp.finish(f, value, then, data)
+            raise e.graph_break(run, given, kwargs, op.name()) from None
+        return interp.finish(f, value, then)
 
     return handler
 
