@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections import defaultdict, deque
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn.modules import module as module_space
 
 from fineline.builtins.debuggers import NAMES as STOPPING
 from fineline.builtins.debuggers import stop, stops
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import NAMES
 from fineline.builtins.marks import (
     KNOWN_BY_CODE,
@@ -33,6 +32,7 @@ from fineline.bytecode.pure_code import MAYBE_PLAIN
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -47,7 +47,7 @@ from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
 from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, SegmentTrace, is_value
 
@@ -172,17 +172,17 @@ def call_value(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | Non
     if interp.rules is not None and interp.opaque is None and interp.trace.active and type(fn) is not types.MethodType:
         rule = interp.rules.decide(fn, args)
         if rule is not None:
-            if rule.verb != "trace" and not (rule.verb in EAGER_VERBS and runs_no_code(fn)):
-                try:
-                    return call_ruled(interp, f, fn, args, kwargs, then, rule)
-                except GraphBreak as b:
-                    b.to(then)
-                    raise
-            inside = looked_into(fn, rule)
-            if inside is not None:
-                identify(interp.trace, fn)
-                interp.trace.pin(inside, inside.__qualname__)
-                return interp.push_function(f, inside, args, kwargs, then)
+            try:
+                if rule.verb != "trace" and not (rule.verb in EAGER_VERBS and runs_no_code(fn)):
+                    return call_ruled(Call(interp, f, fn, args, kwargs, then), rule)
+                inside = looked_into(fn, rule)
+                if inside is not None:
+                    identify(interp.trace, fn)
+                    interp.trace.pin(inside, inside.__qualname__)
+                    return interp.push_function(f, inside, args, kwargs, then)
+            except GraphBreak as b:
+                b.to(then)
+                raise
     return call_unruled(interp, f, fn, args, kwargs, then)
 
 
@@ -202,10 +202,17 @@ def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
     try:
         if interp.texts:
             read_by(interp, fn, args, kwargs)
-        return CALLERS.get(type(fn), call_object)(interp, f, fn, args, kwargs, then)
+        t = type(fn)
+        if t is types.FunctionType:
+            return call_function(interp, f, fn, args, kwargs, then)
+        if t is types.MethodType:
+            return call_method(interp, f, fn, args, kwargs, then)
+        return CALLERS.get(t, call_object)(Call(interp, f, fn, args, kwargs, then))
     except GraphBreak as b:
         b.to(then)
         raise
+    except NotForGraph as e:
+        raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then) from None
 
 
 def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
@@ -214,7 +221,7 @@ def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | 
     if trace.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
-        handler = SPECIALS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
+        handler = HANDLERS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
     if handler is None:
         # Most calls are methods, and end at the first test.
         if (not args or type(args[0]) in MAYBE_PLAIN) and trace.active and (value := run_pure(interp, fn, args, kwargs)) is not NULL:
@@ -223,10 +230,10 @@ def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | 
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
     if handler not in KNOWN_BY_CODE:
         identify(trace, fn)
-    return handler(interp, f, fn, args, kwargs, then)
+    return handler(Call(interp, f, fn, args, kwargs, then))
 
 
-def _not_run_through(interp: Interp, fn: types.FunctionType) -> Callable | None:
+def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
     """Returns the handler of a function in Python that capture does not look into; None: it does."""
     if fn is graph_break:
         return explicit_break
@@ -254,7 +261,7 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Callable | None:
     return None
 
 
-def _left_alone(fn: types.FunctionType) -> Callable | None:
+def _left_alone(fn: types.FunctionType) -> Handler | None:
     """Returns the handler of a function that even a run that captures nothing does not run through."""
     if fn is graph_break:
         return explicit_break
@@ -264,12 +271,12 @@ def _left_alone(fn: types.FunctionType) -> Callable | None:
     return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 
 
-def _natively(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
+def _natively(call: Call) -> Frame | None:
+    return call.run_natively()
 
 
-def _torch_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
-    return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then)
+def _torch_function(call: Call) -> Frame | None:
+    return call.interp.tensors.call(call, classify_torch(call.fn))
 
 
 def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
@@ -281,29 +288,30 @@ def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwar
     return call_value(interp, f, func, [self, *args], kwargs, then)
 
 
-def call_builtin(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+def call_builtin(call: Call) -> Frame | None:
     """Calls a C function, or a C method bound to its object."""
-    special = SPECIALS.get(fn)
-    if special is not None:
-        return special(interp, f, fn, args, kwargs, then)
+    fn = call.fn
+    handler = HANDLERS.get(fn)
+    if handler is not None:
+        return handler(call)
     owner = fn.__self__
     if owner is not None and not is_a(owner, types.ModuleType):
         if is_a(owner, type):
             descr = raw_lookup(owner, fn.__name__)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
-                return c_calls.call(interp, f, fn, fn if c_calls.classify(fn) is not None else descr, args, kwargs, then)
+                return c_calls.call_c(call, fn if c_calls.classify(fn) is not None else descr)
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
-                return interp.call(f, descr, [owner, *args], kwargs, then)
+                return call.instead(descr, [owner, *call.args], call.kwargs)
         else:
             descr = raw_lookup(type(owner), fn.__name__)
             if type(descr) is types.MethodDescriptorType:
-                return interp.tensors.call(interp, f, descr, classify_torch(descr), [owner, *args], kwargs, then)
+                return call.interp.tensors.call(call.of(descr, [owner, *call.args]), classify_torch(descr))
     kind = classify_torch(fn)
     if kind is not None:
-        return interp.tensors.call(interp, f, fn, kind, args, kwargs, then)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+        return call.interp.tensors.call(call, kind)
+    return c_calls.call_c(call)
 
 
 def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
@@ -315,121 +323,116 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
     return raw_lookup(cls, fn.__name__)
 
 
-def call_descriptor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+def call_descriptor(call: Call) -> Frame | None:
     """Calls an unbound C method with its object as first argument."""
-    if args and KINDS.get(type(args[0])) is fn.__objclass__:
-        own = raw_lookup(type(args[0]), fn.__name__)
+    args = call.args
+    if args and KINDS.get(type(args[0])) is call.fn.__objclass__:
+        own = raw_lookup(type(args[0]), call.fn.__name__)
         if is_a(own, types.FunctionType) and is_own(own.__code__):
-            return interp.call(f, own, args, kwargs, then)
+            return call.instead(own, args, call.kwargs)
         if type(args[0]) in STANDING:
-            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}")
-    special = SPECIALS.get(fn)
-    if special is not None:
-        return special(interp, f, fn, args, kwargs, then)
-    kind = classify_torch(fn)
-    if kind is not None and not (fn is torch.Size.numel and interp.fakes is not None and holds(args)):
-        return interp.tensors.call(interp, f, fn, kind, args, kwargs, then)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+            raise call.graph_break("FL410", f"{call.fn.__name__} of a {STANDING[type(args[0])].__name__}")
+    handler = HANDLERS.get(call.fn)
+    if handler is not None:
+        return handler(call)
+    kind = classify_torch(call.fn)
+    if kind is not None and not (call.fn is torch.Size.numel and call.interp.fakes is not None and holds(args)):
+        return call.interp.tensors.call(call, kind)
+    return c_calls.call_c(call)
 
 
-def call_method_wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+def call_method_wrapper(call: Call) -> Frame | None:
     # Not the type's own method of that name: super() may have passed over it.
-    descr = fn.__objclass__.__dict__.get(fn.__name__)
+    descr = call.fn.__objclass__.__dict__.get(call.fn.__name__)
     if type(descr) is types.WrapperDescriptorType:
-        return interp.call(f, descr, [fn.__self__, *args], kwargs, then)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+        return call.instead(descr, [call.fn.__self__, *call.args], call.kwargs)
+    return c_calls.call_c(call)
 
 
-def call_partial(interp: Interp, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
-    interp.trace.load_partial(fn)
-    merged = {**fn.keywords, **(kwargs or {})}
-    return call_value(interp, f, fn.func, [*fn.args, *args], merged, then)
+def call_partial(call: Call) -> Frame | None:
+    call.trace.load_partial(call.fn)
+    return call.instead(call.fn.func, [*call.fn.args, *call.args], {**call.fn.keywords, **(call.kwargs or {})})
 
 
-def call_type(interp: Interp, f: Frame, cls: type, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
-    trace = interp.trace
-    special = SPECIALS.get(cls)
-    if special is not None:
-        return special(interp, f, cls, args, kwargs, then)
+def call_type(call: Call) -> Frame | None:
+    cls, args, trace = call.fn, call.args, call.trace
+    handler = HANDLERS.get(cls)
+    if handler is not None:
+        return handler(call)
     if cls in VALUE_TYPES and all([is_value(a) and c_calls.deep_plain(trace, a) for a in args]):
-        return interp.finish(f, cls(*args, **(kwargs or {})), then)
+        return call.finish(cls(*args, **(call.kwargs or {})))
     if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
-            return interp.finish(f, interp.native(cls, tuple(args), kwargs), then)
+            return call.run_natively()
     if not cls.__flags__ & HEAP_TYPE or c_calls.classify(cls) is not None:
-        return c_calls.call(interp, f, cls, cls, args, kwargs, then)
+        return c_calls.call_c(call)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)
         if kind is not None and kind != "python":
-            return interp.tensors.call(interp, f, cls, kind, args, kwargs, then)
+            return call.interp.tensors.call(call, kind)
         if issubclass(cls, Tensor):
-            raise GraphBreak(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}")
+            raise call.graph_break("FL421", f"making a {cls.__name__}")
     kind_of_call, meta_call = type_info(trace, type(cls)).look(trace, "__call__")
     if is_a(meta_call, type):
         # A class does not bind: typing.TypedDict has ``__call__ = dict``.
-        return interp.call(f, meta_call, args, kwargs, then)
+        return call.instead(meta_call, args, call.kwargs)
     if is_a(meta_call, types.FunctionType):
-        handler = SPECIALS.get(meta_call)
+        handler = HANDLERS.get(meta_call)
         if handler is not None:
-            return handler(interp, f, cls, args, kwargs, then)
-        return interp.call(f, meta_call, [cls, *args], kwargs, then)
+            return handler(call)
+        return call.instead(meta_call, [cls, *args], call.kwargs)
     if in_python(meta_call):
-        return Delivery(_call_loaded, then, args, kwargs).of(bound, interp, f, kind_of_call, meta_call, cls, type(cls))
-    return make_instance(interp, f, cls, args, kwargs, then)
+        return call.callee().of(bound, call.interp, call.frame, kind_of_call, meta_call, cls, type(cls))
+    return make_instance(call)
 
 
 def _has_python_init(cls: type) -> bool:
     return is_a(raw_lookup(cls, "__init__"), types.FunctionType) or is_a(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
 
 
-def call_object(interp: Interp, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+def call_object(call: Call) -> Frame | None:
     """Calls an instance with ``__call__``; for an nn.Module without hooks it calls ``forward`` directly."""
-    trace = interp.trace
+    interp, trace, obj, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
     if not trace.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
-        return interp.finish(f, interp.native(obj, tuple(args), kwargs), then)
-    if interp.call_out is not None and f is interp.eager_frame and is_a(obj, nn.Module):
-        return interp.finish(f, interp.native(interp.call_out(obj, args, kwargs), (), None), then)
+        return call.run_natively()
+    if interp.call_out is not None and call.frame is interp.eager_frame and is_a(obj, nn.Module):
+        return call.finish(interp.native(interp.call_out(obj, args, kwargs), (), None))
     if is_a(obj, type):
-        return call_type(interp, f, obj, args, kwargs, then)
+        return call_type(call)
     if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and trace.active:
-        return interp.tensors.call(interp, f, obj, classify_torch(obj) or "effect", args, kwargs, then)
+        return interp.tensors.call(call, classify_torch(obj) or "effect")
     if c_calls.hashable(obj):
-        special = SPECIALS.get(obj)
+        handler = HANDLERS.get(obj)
         kind = classify_torch(obj) or ("op" if is_a(obj, torch.jit.ScriptFunction) else "python")
-        if special is not None or kind != "python":
+        if handler is not None or kind != "python":
             identify(trace, obj)
-        if special is not None:
-            return special(interp, f, obj, args, kwargs, then)
+        if handler is not None:
+            return handler(call)
         if kind != "python":
-            return interp.tensors.call(interp, f, obj, kind, args, kwargs, then)
+            return interp.tensors.call(call, kind)
     if c_calls.classify(obj) is not None:
         identify(trace, obj)
-        return c_calls.call(interp, f, obj, obj, args, kwargs, then)
+        return c_calls.call_c(call)
     inner = getattr(type(obj), "fineline_original", None)
     if type(inner) is str:
         # A region met inside a capture is run through: the outer region's backend gets its operators.
-        return Delivery(_call_loaded, then, args, kwargs).of(load_attr, interp, f, obj, inner)
+        return call.callee().of(load_attr, interp, call.frame, obj, inner)
     info = type_info(trace, type(obj))
-    kind, call = info.look(trace, "__call__")  # type: ignore[assignment]
-    if is_a(obj, nn.Module) and call is MODULE_CALL and trace.active and no_hooks(trace, obj):
-        return Delivery(_call_loaded, then, args, kwargs).of(load_attr, interp, f, obj, "forward")
-    if is_a(call, types.FunctionType):
-        return interp.call(f, call, [obj, *args], kwargs, then)
-    if is_a(call, staticmethod):
-        return interp.call(f, interp.class_value(call.__func__), args, kwargs, then)
+    kind, method = info.look(trace, "__call__")  # type: ignore[assignment]
+    if is_a(obj, nn.Module) and method is MODULE_CALL and trace.active and no_hooks(trace, obj):
+        return call.callee().of(load_attr, interp, call.frame, obj, "forward")
+    if is_a(method, types.FunctionType):
+        return call.instead(method, [obj, *args], kwargs)
+    if is_a(method, staticmethod):
+        return call.instead(interp.class_value(method.__func__), args, kwargs)
     if kind == C_OTHER:
-        if not c_calls.hashable(call):
+        if not c_calls.hashable(method):
             # A method that C++ bindings made: of a TorchScript module, for one.
-            text = f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of"
-            raise GraphBreak(obj, tuple(args), kwargs, "FL410", text)
-        return call_descriptor(interp, f, call, [obj, *args], kwargs, then)
+            raise call.graph_break("FL410", f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of")
+        return call_descriptor(call.of(method, [obj, *args]))
     if kind:
-        return Delivery(_call_loaded, then, args, kwargs).of(load_attr, interp, f, obj, "__call__")
+        return call.callee().of(load_attr, interp, call.frame, obj, "__call__")
     raise TypeError(f"'{type(obj).__name__}' object is not callable")
-
-
-def _call_loaded(interp: Interp, f: Frame, fn: Any, then: Delivery | None, args: list, kwargs: dict | None) -> Frame | None:
-    return interp.call(f, fn, list(args), kwargs, then)
 
 
 def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
@@ -473,14 +476,13 @@ def _no_global_hooks(trace: SegmentTrace) -> bool:
     return True
 
 
-def call_generic(interp: Interp, f: Frame, fn: types.GenericAlias, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+def call_generic(call: Call) -> Frame | None:
     # What has no dict does not keep that it was made as a dict[str, int].
-    return interp.call(f, fn.__origin__, args, kwargs, then) if fn.__origin__ in PLAIN else call_object(interp, f, fn, args, kwargs, then)
+    return call.instead(call.fn.__origin__, call.args, call.kwargs) if call.fn.__origin__ in PLAIN else call_object(call)
 
 
-CALLERS: dict[type, Callable] = {
-    types.FunctionType: call_function,
-    types.MethodType: call_method,
+# Functions and methods in Python, of which most calls are, have no `Call`.
+CALLERS: dict[type, Handler] = {
     types.BuiltinFunctionType: call_builtin,
     types.MethodDescriptorType: call_descriptor,
     types.WrapperDescriptorType: call_descriptor,

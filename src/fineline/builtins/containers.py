@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -24,25 +24,25 @@ from fineline.objects.attribute_reads import in_python, type_info
 from fineline.objects.mapping_proxies import shown
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 
 TENSOR_LEN = Tensor.__len__
 
 
-def _container_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _container_init(call: Call) -> Frame | None:
     """Handles ``list.__init__`` and similar methods of an object made here: updates an empty container."""
-    trace = interp.trace
-    obj, rest = args[0], args[1:]
-    if not trace.active or (not rest and not kwargs):
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
+    trace = call.trace
+    obj, rest = call.args[0], call.args[1:]
+    if not trace.active or (not rest and not call.kwargs):
+        return call.run_natively()
     update = next(u for t, u in UPDATES if is_a(obj, t))
-    if len(obj) or id(obj) not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or kwargs)):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use")
+    if len(obj) or id(obj) not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or call.kwargs)):
+        raise call.graph_break("FL411", f"{type(obj).__name__}.__init__ of a container that is in use")
     if is_a(obj, collections.defaultdict):
         obj.default_factory = rest[0]
         rest = rest[1:]
-    return interp.call(f, update, [obj, *rest], kwargs, then)
+    return call.instead(update, [obj, *rest], call.kwargs)
 
 
 UPDATES = (
@@ -54,16 +54,16 @@ UPDATES = (
 )
 
 
-def _bool(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    if len(args) != 1 or kwargs:
-        return interp.finish(f, bool(*args, **(kwargs or {})), then)
-    return interp.boolean(interp, f, args[0], then)
+def _bool(call: Call) -> Frame | None:
+    if len(call.args) != 1 or call.kwargs:
+        return call.finish(bool(*call.args, **(call.kwargs or {})))
+    return call.interp.boolean(call.interp, call.frame, call.args[0], call.then)
 
 
-def _len(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    if len(args) != 1:
-        return interp.finish(f, len(*args), then)
-    return length(interp, f, args[0], then)
+def _len(call: Call) -> Frame | None:
+    if len(call.args) != 1:
+        return call.finish(len(*call.args))
+    return length(call.interp, call.frame, call.args[0], call.then)
 
 
 def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> Frame | None:
@@ -85,7 +85,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
             if in_python(method):
                 return interp.call(f, protocols.length, [obj], None, then)
             return interp.finish(f, _read_length(trace, obj, then), then)
-        return c_calls.call(interp, f, len, len, [obj], None, then)
+        return c_calls.call_c(Call(interp, f, len, [obj], None, then))
     return interp.finish(f, len(obj), then)
 
 
@@ -112,19 +112,19 @@ def _read_length(trace: SegmentTrace, obj: Any, then: Delivery | None) -> Any:
     return len(obj)
 
 
-def _tuple_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _tuple_new(call: Call) -> Frame | None:
     """Handles ``tuple.__new__(cls, iterable)``, as named tuples call it: lists the items of the iterable first."""
-    trace = interp.trace
-    if len(args) == 2 and not kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
-        return interp.call(f, protocols.listed, [args[1]], None, Delivery(_tuple_filled, then, fn, args[0]))
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+    trace, args = call.trace, call.args
+    if len(args) == 2 and not call.kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
+        return call.instead(protocols.listed, [args[1]], None, _tuple_filled, call.fn, args[0])
+    return c_calls.call_c(call)
 
 
-def _size(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _size(call: Call) -> Frame | None:
     """Handles ``torch.Size(iterable)``."""
-    if interp.trace.active and len(args) == 1 and not kwargs:
-        return interp.call(f, protocols.listed, args, None, Delivery(_size_filled, then))
-    return c_calls.call(interp, f, cls, cls, args, kwargs, then) if args or kwargs else interp.finish(f, torch.Size(), then)
+    if call.trace.active and len(call.args) == 1 and not call.kwargs:
+        return call.instead(protocols.listed, call.args, None, _size_filled)
+    return c_calls.call_c(call) if call.args or call.kwargs else call.finish(torch.Size())
 
 
 def _size_filled(interp: Interp, f: Frame, items: list, then: Delivery | None) -> Frame | None:
@@ -139,40 +139,37 @@ def _tuple_filled(interp: Interp, f: Frame, items: list, then: Delivery | None, 
     return interp.finish(f, result, then)
 
 
-def _get(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _get(call: Call) -> Frame | None:
     """Handles ``dict.get`` and ``dict.setdefault``, which read one key: no other key is guarded."""
-    trace = interp.trace
-    plain = trace.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
+    trace, args = call.trace, call.args
+    plain = trace.active and not call.kwargs and len(args) in (2, 3) and type(args[0]) is dict
     src = trace.sources.get(id(args[0])) if plain else None
     if not plain or (src is None and id(args[0]) not in trace.made):
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+        return c_calls.call_c(call)
     d, key = args[0], settle_all(args[1])
     if not c_calls.key_plain(trace, key, d):
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+        return c_calls.call_c(call)
     if dict.__contains__(d, key):
-        return interp.finish(f, trace.read_key(d, src, key, dict.__getitem__(d, key)), then)
+        return call.finish(trace.read_key(d, src, key, dict.__getitem__(d, key)))
     default = args[2] if len(args) == 3 else None
     trace.read_absent(d, src, key)
-    if fn is dict.setdefault:
+    if call.fn is dict.setdefault:
         store_dict_item(trace, d, key, default)
-    return interp.finish(f, default, then)
+    return call.finish(default)
 
 
-def _get_shown(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _get_shown(call: Call) -> Frame | None:
     """Handles ``mappingproxy.get`` by ``get`` of its dict."""
-    trace = interp.trace
-    if not trace.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
-    try:
-        inner = shown(trace, args[0])
-    except NotForGraph as e:
-        raise GraphBreak(fn, tuple(args), None, "FL413", str(e)) from None
+    trace, args = call.trace, call.args
+    if not trace.active or call.kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
+        return c_calls.call_c(call)
+    inner = shown(trace, args[0])
     if not is_a(inner, dict) or type_info(trace, type(inner)).look(trace, "get")[1] is not dict.get:
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then)
-    return interp.call(f, dict.get, [inner, *args[1:]], None, then)
+        return c_calls.call_c(call)
+    return call.instead(dict.get, [inner, *args[1:]])
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         tuple.__new__: _tuple_new,
         torch.Size: _size,

@@ -7,7 +7,7 @@ import collections
 import enum
 import itertools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -30,7 +30,7 @@ from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.policy.break_settings import breaks_here
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.rules import call_ruled
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 TENSOR_ITER = Tensor.__iter__
 # Iterators of which each item is a tuple of its own.
@@ -64,10 +64,10 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
-            return call_ruled(interp, f, TENSOR_ITER, [obj], None, then, rule)
+            return call_ruled(Call(interp, f, TENSOR_ITER, [obj], None, then), rule)
         try:
             if eagerly is not None:
-                call_ruled(interp, f, TENSOR_ITER, [obj], None, None, eagerly)
+                call_ruled(Call(interp, f, TENSOR_ITER, [obj], None, None), eagerly)
             if obj.dim() == 0:
                 iter(obj)
             parts = interp.tensors.operator(interp, Tensor.unbind, [obj, 0], None, True)
@@ -134,24 +134,25 @@ def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
     return any([at <= ip <= end for ip in interp.lessons.break_places.get(f.info.code, ())])
 
 
-def _range(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _range(call: Call) -> Frame | None:
     """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
+    interp, args = call.interp, call.args
     if (
-        interp.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
-        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, f) and breaks_here(interp.options.breaks) == "any"
+        interp.fakes is not None and not call.kwargs and call.then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
+        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, call.frame) and breaks_here(interp.options.breaks) == "any"
     ):  # fmt: skip
         at, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
         if type(step) is int and step:
-            return interp.call(f, RangeIterator, [at, stop, step], None, Delivery(c_calls.stand_in, then))
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+            return call.instead(RangeIterator, [at, stop, step], None, c_calls.stand_in)
+    return c_calls.call_c(call)
 
 
-def _iter(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    if len(args) == 1:
-        return iterate(interp, f, args[0], then)
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then)
-    return interp.call(f, ITER_CALLABLE, args, kwargs, Delivery(c_calls.stand_in, then))
+def _iter(call: Call) -> Frame | None:
+    if len(call.args) == 1:
+        return iterate(call.interp, call.frame, call.args[0], call.then)
+    if not call.trace.active:
+        return call.run_natively()
+    return call.instead(ITER_CALLABLE, call.args, call.kwargs, c_calls.stand_in)
 
 
 class Stepped:
@@ -172,29 +173,29 @@ def step_eagerly(it: Any, given: Any = None) -> Stepped:
         return Stepped(stop.value, True)
 
 
-def _next(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    if len(args) == 2:
-        return interp.call(f, protocols.next_or, args, None, then)
-    it = args[0]
-    trace = interp.trace
+def _next(call: Call) -> Frame | None:
+    if len(call.args) == 2:
+        return call.instead(protocols.next_or, call.args)
+    it = call.args[0]
+    trace = call.trace
     t = type(it)
     if t is InterpretedGenerator:
-        return interp.resume_generator(f, it, None, then)
+        return call.interp.resume_generator(call.frame, it, None, call.then)
     if t in c_calls.ITERATORS and id(it) not in trace.sources and c_calls.plain(trace, it):
-        return interp.finish(f, next_item(trace, it), then)
+        return call.finish(next_item(trace, it))
     method = special_method(trace, t, "__next__")
     if is_a(method, types.FunctionType):
-        return interp.call(f, method, [it], None, then)
+        return call.instead(method, [it])
     if method is None or method is MISSING or not trace.active:
-        return interp.finish(f, interp.native(next, (it,), None), then)
+        return call.finish(call.interp.native(next, (it,), None))
     raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
 
-def _next_carried(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _next_carried(call: Call) -> Frame | None:
     """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
-    it, trace = args[0], interp.trace
+    it, trace = call.args[0], call.trace
     if not trace.active or it.ended:
-        return interp.finish(f, next(it), then)
+        return call.finish(next(it))
     src, ahead = trace.sources[id(it.iterator)], it.taken
     name = STANDING[type(it)].__name__
     if any([id(x) in trace.mutations.written for x in containers_of(it.iterator)]):
@@ -208,8 +209,8 @@ def _next_carried(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, th
     except RuntimeError:
         # The container has changed: the iterator says so itself.
         raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size") from None
-    value = read_item(interp, value, trace.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
-    return interp.finish(f, value, then)
+    value = read_item(call.interp, value, trace.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
+    return call.finish(value)
 
 
 def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
@@ -228,42 +229,42 @@ def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
     return trace.read(v, src)
 
 
-def _generator_method(verb: str) -> Callable:
-    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-        gen = args[0]
+def _generator_method(verb: str) -> Handler:
+    def handler(call: Call) -> Frame | None:
+        args, gen = call.args, call.args[0]
         real = gen.given if type(gen) is InterpretedGenerator else gen
         if type(real) is types.GeneratorType:
             # Eager code has been given it.
-            return interp.call(f, getattr(real, fn.__name__), args[1:], kwargs, then)
+            return call.instead(getattr(real, call.fn.__name__), args[1:], call.kwargs)
         if verb == "next":
-            return interp.resume_generator(f, gen, None, then)
+            return call.interp.resume_generator(call.frame, gen, None, call.then)
         if verb == "send":
-            return interp.resume_generator(f, gen, args[1], then)
+            return call.interp.resume_generator(call.frame, gen, args[1], call.then)
         if verb == "iter":
-            return interp.finish(f, gen, then)
+            return call.finish(gen)
         if verb == "throw":
             typ, val = args[1], args[2] if len(args) > 2 else None
             exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
-            return interp.resume_generator(f, gen, None, then, None, exc)
+            return call.interp.resume_generator(call.frame, gen, None, call.then, None, exc)
         if gen.state in ("new", "closed"):
             gen.state, gen.frame = "closed", None
-            return interp.finish(f, None, then)
-        return interp.call(f, close_generator, [gen, interp.trace.fresh(GeneratorExit())], None, then)
+            return call.finish(None)
+        return call.instead(close_generator, [gen, call.trace.fresh(GeneratorExit())])
 
     return handler
 
 
-def _frame_of(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    gen = args[0]
+def _frame_of(call: Call) -> Frame | None:
+    gen = call.args[0]
     if gen.state == "closed" and gen.given is None:
-        return interp.finish(f, None, then)
+        return call.finish(None)
     raise GraphBreak(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame")
 
 
-def _unraisable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    if interp.trace.active:
-        raise GraphBreak(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes")
-    return interp.finish(f, fn(*args), then)
+def _unraisable(call: Call) -> Frame | None:
+    if call.trace.active:
+        raise call.graph_break("FL410", "a generator raises when its last reference goes")
+    return call.finish(call.fn(*call.args))
 
 
 def close_generator(gen: Any, exc: Any) -> None:
@@ -275,23 +276,23 @@ def close_generator(gen: Any, exc: Any) -> None:
     raise RuntimeError("generator ignored GeneratorExit")
 
 
-def _zip(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
+def _zip(call: Call) -> Frame | None:
     """Handles zip() and enumerate() of user-defined iterables: makes the native iterator over the results of ``__iter__``, if these are native."""
-    trace = interp.trace
-    first = args[:1] if fn is enumerate else args
+    trace = call.trace
+    first = call.args[:1] if call.fn is enumerate else call.args
     if trace.active and not all(c_calls.plain(trace, a) for a in first):
-        return interp.call(f, protocols.iterators, [first], None, Delivery(_over_iterators, then, fn, args, kwargs))
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then)
+        return call.instead(protocols.iterators, [first], None, _over_iterators, call.fn, call.args, call.kwargs)
+    return c_calls.call_c(call)
 
 
 def _over_iterators(
     interp: Interp, f: Frame, iterators: tuple, then: Delivery | None, fn: Any, args: list, kwargs: dict | None
 ) -> Frame | None:
     full = [*iterators, *args[1:]] if fn is enumerate else iterators
-    return c_calls.call(interp, f, fn, fn, list(full), kwargs, then)
+    return c_calls.call_c(Call(interp, f, fn, list(full), kwargs, then))
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         builtins.iter: _iter,
         builtins.next: _next,

@@ -232,12 +232,13 @@ class Interpreter:
             f.stack.append(value)
             return None
         try:
-            frame: Frame | None = then.function(self, f, value, then.then, *then.data)
+            return then.function(self, f, value, then.then, *then.data)
         except GraphBreak as b:
             # It is not of the call that gave the value.
             b.to(then.then)
             raise
-        return frame
+        except NotForGraph as e:
+            raise InternalError(str(e)) from e
 
     call = call_value
     call_plainly = call_unruled

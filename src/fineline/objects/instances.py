@@ -12,12 +12,12 @@ from torch import Tensor
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Delivery, GraphBreak
+from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
 from fineline.objects.polyfills import POLYFILLS
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 
 C_NEW = frozenset(
     id(t.__new__)
@@ -27,23 +27,23 @@ C_NEW = frozenset(
 ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
 
 
-def make_instance(interp: Interp, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+def make_instance(call: Call) -> Frame | None:
     """Does what ``type.__call__`` does: makes an instance and initialises it."""
-    trace = interp.trace
+    interp, trace, cls, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
     info = type_info(trace, cls)
     new = info.look(trace, "__new__")[1]
     new = new.__func__ if is_a(new, staticmethod) else new
     if not is_a(init := info.look(trace, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
-        raise GraphBreak(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}")
+        raise call.graph_break("FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}")
     if trace.active and info.look(trace, "__del__")[1] is not None:
         # What no program makes has no end.
-        raise GraphBreak(cls, tuple(args), kwargs, "FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it")
-    initialise = Delivery(_initialise, then, cls, args, kwargs)
+        raise call.graph_break("FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it")
+    initialise = Delivery(_initialise, call.then, cls, args, kwargs)
     if is_a(new, types.FunctionType):
         interp.class_value(new)
-        return interp.call(f, new, [cls, *args], kwargs, initialise)
+        return interp.call(call.frame, new, [cls, *args], kwargs, initialise)
     if id(new) not in C_NEW and not issubclass(cls, BaseException):
-        raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out")
+        raise call.graph_break("FL422", f"making a {cls.__qualname__}, whose memory C lays out")
     if new is object.__new__:
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
     else:
@@ -51,13 +51,14 @@ def make_instance(interp: Interp, f: Frame, cls: Any, args: list, kwargs: dict |
         at_once = not issubclass(cls, (list, dict, set, deque, property))
         if at_once and not all([c_calls.plain(trace, a) for a in args]):
             if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
-                return interp.call(f, ITEMS_OF[new], args, None, Delivery(_made_of, initialise, cls))
-            raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads")
+                return interp.call(call.frame, ITEMS_OF[new], args, None, Delivery(_made_of, initialise, cls))
+            raise call.graph_break("FL422", f"making a {cls.__qualname__} from an object that C reads")
         if at_once and new is not BaseException.__new__:
-            c_calls.read_all(interp, args, cls, args, kwargs)
+            for a in args:
+                trace.expand(a)
         obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
     trace.made.add(id(obj))
-    return _initialise(interp, f, obj, then, cls, args, kwargs)
+    return _initialise(interp, call.frame, obj, call.then, cls, args, kwargs)
 
 
 def _made_of(interp: Interp, f: Frame, items: Any, then: Delivery | None, cls: type) -> Frame | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,16 +14,16 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.output_fixups import OUTSIDE
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import generic_store
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 CONTEXT = "_inference_mode_context"
 REASON = "an inference mode around a graph break"
 
 
-def _enter(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    if not interp.trace.active:
-        return interp.push_function(f, fn, args, kwargs, then)
-    return Delivery(_entered, then, args[0]).of(load_attr, interp, f, args[0], "mode")
+def _enter(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.interpret()
+    return Delivery(_entered, call.then, call.args[0]).of(load_attr, call.interp, call.frame, call.args[0], "mode")
 
 
 def _entered(interp: Interp, f: Frame, mode: Any, then: Delivery | None, obj: Any) -> Frame | None:
@@ -46,10 +46,10 @@ def _keep(interp: Interp, f: Frame, context: Any, then: Delivery | None, obj: An
     return interp.finish(f, None, then)
 
 
-def _exit(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Delivery | None) -> Frame | None:
-    if not interp.trace.active:
-        return interp.push_function(f, fn, args, kwargs, then)
-    return Delivery(_leave, then).of(load_attr, interp, f, args[0], CONTEXT)
+def _exit(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.interpret()
+    return Delivery(_leave, call.then).of(load_attr, call.interp, call.frame, call.args[0], CONTEXT)
 
 
 def _leave(interp: Interp, f: Frame, context: Any, then: Delivery | None) -> Frame | None:
@@ -62,6 +62,6 @@ def _leave(interp: Interp, f: Frame, context: Any, then: Delivery | None) -> Fra
     return interp.finish(f, None, then)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {torch.inference_mode.__enter__: _enter, torch.inference_mode.__exit__: _exit},
 )

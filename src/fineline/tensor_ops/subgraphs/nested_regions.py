@@ -23,7 +23,7 @@ from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell
 from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import PLAIN_TENSORS
 
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -87,16 +87,17 @@ def give_up_subgraphs(interp: Interp, frame: Frame | None = None) -> None:
 
 
 # -- nested_compile_region -------------------------------------------------------------------------------------------------
-def call_nested(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+def call_nested(call: Call) -> Frame | None:
     """Calls a function under ``nested_compile_region``: all equal calls share one sub-graph."""
-    interp.see_function(interp.trace, fn)
-    plain = load_cell(interp, _cell(fn))
-    ruled = interp.rules is not None and interp.rules.decide(plain, args) is not None
+    interp = call.interp
+    interp.see_function(call.trace, call.fn)
+    plain = load_cell(interp, _cell(call.fn))
+    ruled = interp.rules is not None and interp.rules.decide(plain, call.args) is not None
     # Of wrappers in wrappers the innermost makes the sub-graph.
     simple = is_a(plain, types.FunctionType) and not plain.__code__.co_flags & _LATER and not is_nested(plain)
     if ruled or not simple or interp.opaque is not None:
-        return interp.call(f, plain, args, kwargs, then)
-    return begin_subgraph(interp, f, plain, args, kwargs, _invoke, then)
+        return call.instead(plain, call.args, call.kwargs)
+    return begin_subgraph(interp, call.frame, plain, call.args, call.kwargs, _invoke, call.then)
 
 
 def is_nested(fn: types.FunctionType) -> bool:
