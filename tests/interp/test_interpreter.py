@@ -303,34 +303,6 @@ def test_finish_pushes_or_hands_to_then() -> None:
     assert interp.finish(f, 3, DISCARD) is None and f.stack == [1]
 
 
-def breaks(*args: Any) -> None:
-    raise GraphBreak(stop, (), None, "FL400", "why")
-
-
-NEXT, INNER = Delivery(lambda *args: None), Delivery(breaks)
-
-
-@pytest.mark.parametrize("then", [None, NEXT], ids=["to the stack", "to the next"])
-def test_a_graph_break_of_a_delivery_is_not_of_the_call_that_gave_the_value(then: Delivery | None) -> None:
-    interp = interpreter(capture=False)
-    f = interp.push_function(None, branches, [0], None)
-    with pytest.raises(GraphBreak) as caught:
-        interp.call(f, len, [()], None, Delivery(breaks, then))
-    assert caught.value.bound and caught.value.then is then
-
-
-@pytest.mark.parametrize("then", [None, NEXT], ids=["to the stack", "to then"])
-def test_the_call_that_breaks_the_graph_says_where_its_result_goes(then: Delivery | None) -> None:
-    interp = breaks_at_stop(interpreter())
-    f = interp.push_function(None, branches, [0], None)
-    with pytest.raises(GraphBreak) as caught:
-        interp.call(f, stop, [1], None, then)
-    assert caught.value.to(INNER).then is then
-    with pytest.raises(GraphBreak) as caught:
-        INNER.of(breaks)
-    assert caught.value.then is INNER
-
-
 def test_link_is_made_once_for_each_set_of_opaque_places() -> None:
     interp = interpreter(capture=False)
     info = interp.push_function(None, recursion, [2], None).info
@@ -417,6 +389,9 @@ def test_native_calls_find_the_frames_of_the_user() -> None:
 
 
 # -- graph breaks ---------------------------------------------------------------------------------------------------------
+NEXT = Delivery(print)
+
+
 def one_break(x: Any, fn: Callable = stop) -> Any:
     return [fn(x + 1, a=1)]
 
