@@ -392,7 +392,8 @@ def _has_python_init(cls: type) -> bool:
 
 def call_object(call: Call) -> Frame | None:
     """Calls an instance with ``__call__``; for an nn.Module without hooks it calls ``forward`` directly."""
-    interp, trace, obj, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
+    interp, trace, obj = call.interp, call.trace, call.fn
+    args, kwargs = call.args, call.kwargs
     if not trace.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
         return call.run_natively()
     if interp.call_out is not None and call.frame is interp.eager_frame and is_a(obj, nn.Module):

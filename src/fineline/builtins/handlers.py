@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -84,25 +83,23 @@ _FAMILIES: tuple[Any, ...] = (
     inference_mode, introspection, user_modes, rule_blocks, libraries, marks, iteration, tensor_types, texts, unbacked,
 )  # fmt: skip
 
-_UNCOUNTED: Mapping[Any, Handler] = MappingProxyType(
-    {
-        **{fn: handler for family in _FAMILIES for fn, handler in family.HANDLERS.items()},
-        protocols.native_binary: _native_binary,
-        torch.autograd.Function.__dict__["apply"].__func__: apply_function,
-        # A profiler's label has no place in a graph; the profiler sees the program instead.
-        torch.autograd.profiler.record_function.__enter__: _last,
-        torch.autograd.profiler.record_function.__exit__: marks.gives(None),
-        BaseExceptionGroup.split: _split_group,
-        BaseExceptionGroup.subgroup: _split_group,
-        typing.cast: _last,
-        typing.get_type_hints: _type_hints,
-        torch.jit.is_scripting: marks.gives(False),
-        torch.jit.is_tracing: marks.gives(False),
-        torch.compiler.is_compiling: _true,
-        torch.compiler.is_dynamo_compiling: _true,
-        torch.compiler.is_exporting: marks.gives(False),
-    }
-)
+_UNCOUNTED: dict[Any, Handler] = {
+    **{fn: handler for family in _FAMILIES for fn, handler in family.HANDLERS.items()},
+    protocols.native_binary: _native_binary,
+    torch.autograd.Function.__dict__["apply"].__func__: apply_function,
+    # A profiler's label has no place in a graph; the profiler sees the program instead.
+    torch.autograd.profiler.record_function.__enter__: _last,
+    torch.autograd.profiler.record_function.__exit__: marks.gives(None),
+    BaseExceptionGroup.split: _split_group,
+    BaseExceptionGroup.subgroup: _split_group,
+    typing.cast: _last,
+    typing.get_type_hints: _type_hints,
+    torch.jit.is_scripting: marks.gives(False),
+    torch.jit.is_tracing: marks.gives(False),
+    torch.compiler.is_compiling: _true,
+    torch.compiler.is_dynamo_compiling: _true,
+    torch.compiler.is_exporting: marks.gives(False),
+}
 
-# A dict: it is asked at each call, and a proxy takes longer.
+# A dict, and no proxy: it is asked at most calls.
 HANDLERS: Mapping[Any, Handler] = {fn: counted(fn, handler) for fn, handler in _UNCOUNTED.items()}

@@ -32,7 +32,7 @@ class Delivery:
         self.function, self.then, self.data = function, then, data
 
     def of(self, run: Callable[..., Any], *args: Any) -> Any:
-        """Returns ``run(*args, self)``, which delivers something here; where it breaks the graph, the eager call does."""
+        """Returns ``run(*args, self)``, which delivers something here. If it breaks the graph, the result of that goes here too."""
         try:
             return run(*args, self)
         except GraphBreak as b:
@@ -41,7 +41,7 @@ class Delivery:
 
 
 def _ignore(interp: Any, f: Any, value: Any, then: None) -> None:
-    """Gets the result of a statement."""
+    """Ignores the result of a statement."""
 
 
 DISCARD = Delivery(_ignore)
@@ -50,8 +50,8 @@ DISCARD = Delivery(_ignore)
 class GraphBreak(BaseException):
     """This call runs eagerly, now and on every later call; capture goes on with its result.
 
-    The handler has taken the operands off the stack; the result is delivered, and the frame goes on at its ``ip``. Where it goes, what
-    dispatches the call says (`calls.call_unruled`), and not the handler that raises this.
+    The handler has taken the operands off the stack; the result is delivered, and the frame goes on at its ``ip``. The handler does not say
+    where the result goes: `calls.call_unruled`, which dispatches the call, does.
     """
 
     def __init__(self, fn: Callable, args: tuple, kwargs: dict | None, error: str, reason: str, ops: int = 0) -> None:
@@ -73,7 +73,7 @@ class GraphBreak(BaseException):
         self.bound = False
 
     def to(self, then: Delivery | None) -> GraphBreak:
-        """Says where the result goes, unless that has been said already: a call inside of the one that is dispatched comes first."""
+        """Says where the result goes, unless a call inside of this one has said so already."""
         if not self.bound:
             self.then, self.bound = then, True
         return self

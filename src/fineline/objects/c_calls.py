@@ -296,9 +296,8 @@ def polyfill_needed(args: Any) -> bool:
 
 def call_c(call: Call, key: Any = None) -> Frame | None:
     """Calls a C function, which the table knows under ``key``, or as it is."""
-    interp, trace, args, kwargs = call.interp, call.trace, call.args, call.kwargs
-    if key is None:
-        key = call.fn
+    interp, trace, key = call.interp, call.trace, call.fn if key is None else key
+    args, kwargs = call.args, call.kwargs
     if not trace.active and not polyfill_needed(args):
         return call.run_natively()
     if key is str.format and not kwargs and (text := waiting(interp, call.frame, key, args)) is not None:

@@ -29,7 +29,8 @@ ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.li
 
 def make_instance(call: Call) -> Frame | None:
     """Does what ``type.__call__`` does: makes an instance and initialises it."""
-    interp, trace, cls, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
+    interp, trace, cls = call.interp, call.trace, call.fn
+    args, kwargs = call.args, call.kwargs
     info = type_info(trace, cls)
     new = info.look(trace, "__new__")[1]
     new = new.__func__ if is_a(new, staticmethod) else new

@@ -113,7 +113,8 @@ class TensorOps:
 
     def call(self, call: Call, kind: str | None) -> Frame | None:
         """Calls a torch callable of the given class (see `graph.torch_table`)."""
-        interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
+        interp, trace, fn = call.interp, call.trace, call.fn
+        args, kwargs = call.args, call.kwargs
         if not trace.active:
             return call.run_natively()
         if interp.opaque is not None:

@@ -95,7 +95,8 @@ def _table() -> dict[int, tuple[Callable[..., Any], str]]:
     return {id(fn): (fn, kind) for part in parts for fn, kind in part}
 
 
-_TABLE: Mapping[int, tuple[Callable[..., Any], str]] = MappingProxyType(_table())
+# A dict, and no proxy: it is asked at most calls.
+_TABLE: Mapping[int, tuple[Callable[..., Any], str]] = _table()
 _UNKNOWN = (None, None)
 _OPERATORS: Mapping[str, str] = MappingProxyType(_by_name(names.OPERATORS))
 
