@@ -124,11 +124,6 @@ def _object_getattribute(call: Call) -> Frame | None:
     return generic_load(call.interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then, use_getattr=False)
 
 
-def _bind(call: Call) -> Frame | None:
-    """Handles ``function.__get__``: delivers a method, or the function itself; no Python code runs."""
-    return call.finish(call.fn(*call.args, **(call.kwargs or {})))
-
-
 def _special(call: Call) -> Frame | None:
     """Handles `protocols.special`: delivers a bound method found on the type, or MISSING; None if the class sets the method to None."""
     obj, name = call.args
@@ -156,7 +151,8 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         object.__setattr__: _writing(generic_store, object.__setattr__),
         object.__delattr__: _writing(generic_delete, object.__delattr__),
         types.ModuleType.__getattribute__: _object_getattribute,
-        types.FunctionType.__get__: _bind,
+        # It gives a method, or the function itself.
+        types.FunctionType.__get__: Call.run_here,
         protocols.special: _special,
     }
 )

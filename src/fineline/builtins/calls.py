@@ -268,11 +268,7 @@ def _left_alone(fn: types.FunctionType) -> Handler | None:
     if fn.__qualname__ in STOPPING and stops(fn):
         return stop
     # PyTorch's compiler would go on to compile the frames of who runs its wrapper through.
-    return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
-
-
-def _natively(call: Call) -> Frame | None:
-    return call.run_natively()
+    return Call.run_natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 
 
 def _torch_function(call: Call) -> Frame | None:
@@ -360,7 +356,7 @@ def call_type(call: Call) -> Frame | None:
     if handler is not None:
         return handler(call)
     if cls in VALUE_TYPES and all([is_value(a) and c_calls.deep_plain(trace, a) for a in args]):
-        return call.finish(cls(*args, **(call.kwargs or {})))
+        return call.run_here()
     if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
             return call.run_natively()

@@ -49,10 +49,6 @@ def _object_new(call: Call) -> Frame | None:
     return call.finish(obj)
 
 
-def _object_init(call: Call) -> Frame | None:
-    return call.finish(call.fn(*call.args, **(call.kwargs or {})))
-
-
 def _isinstance(call: Call) -> Frame | None:
     obj, classes = call.args
     trace = call.trace
@@ -239,7 +235,7 @@ def _enum_call(call: Call) -> Frame | None:
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         object.__new__: _object_new,
-        object.__init__: _object_init,
+        object.__init__: Call.run_here,
         builtins.isinstance: _isinstance,
         builtins.issubclass: _issubclass,
         is_a: _is_a,

@@ -60,7 +60,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
             return interp.call(f, method, [obj], None, Delivery(_an_iterator, then))
         if overrides(obj):
-            raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(Delivery(_over_parts, then))
+            raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(Delivery(_native_iter, then))
         rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
@@ -75,7 +75,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
             # All at once, as an iterator from outside would break the graph at each item.
             graph_break = GraphBreak(tuple, (obj,), None, b.error, b.reason)
             graph_break.rule = b.rule
-            raise graph_break.to(Delivery(_over_parts, then)) from None
+            raise graph_break.to(Delivery(_native_iter, then)) from None
         it = iter(parts)
         trace.made.add(id(it))
         return interp.finish(f, it, then)
@@ -101,10 +101,6 @@ def _an_iterator(interp: Interp, f: Frame, it: Any, then: Delivery | None) -> Fr
     if not is_a(it, InterpretedGenerator) and special_method(interp.trace, type(it), "__next__") is None:
         raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
     return interp.finish(f, it, then)
-
-
-def _over_parts(interp: Interp, f: Frame, parts: tuple, then: Delivery | None) -> Frame | None:
-    return _native_iter(interp, f, parts, then)
 
 
 def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> Frame | None:
@@ -264,7 +260,7 @@ def _frame_of(call: Call) -> Frame | None:
 def _unraisable(call: Call) -> Frame | None:
     if call.trace.active:
         raise call.graph_break("FL410", "a generator raises when its last reference goes")
-    return call.finish(call.fn(*call.args))
+    return call.run_here()
 
 
 def close_generator(gen: Any, exc: Any) -> None:
@@ -285,9 +281,7 @@ def _zip(call: Call) -> Frame | None:
     return c_calls.call_c(call)
 
 
-def _over_iterators(
-    interp: Interp, f: Frame, iterators: tuple, then: Delivery | None, fn: Any, args: list, kwargs: dict | None
-) -> Frame | None:
+def _over_iterators(interp: Interp, f: Frame, iterators: tuple, then: Delivery | None, fn: Any, args: list, kwargs: dict | None) -> Frame | None:
     full = [*iterators, *args[1:]] if fn is enumerate else iterators
     return c_calls.call_c(Call(interp, f, fn, list(full), kwargs, then))
 

@@ -26,7 +26,7 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.numpy_arrays import write_item
 from fineline.tensor_ops.symbolic_forms import item_of
 from fineline.tracing.identity_guards import ItemFromEnd
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Interp, call_it
 from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace, is_value
 
 # An index, or a key, often goes round: so many values have a program each.
@@ -206,16 +206,12 @@ def _class_getitem(interp: Interp, f: Frame, cls: type, key: Any) -> Frame | Non
         return None
     getter = type_info(trace, cls).look(trace, "__class_getitem__")[1]
     if is_a(getter, classmethod) and is_a(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
-        return Delivery(_call_with, None, key).of(load_attr, interp, f, cls, "__class_getitem__")
+        return Delivery(call_it, None, [key], None).of(load_attr, interp, f, cls, "__class_getitem__")
     if lasts(trace, cls) and lasts(trace, key):
         alias = cls[key]  # type: ignore[index]
         f.stack.append(alias if is_value(alias) else trace.pin(alias, cls.__name__).value)
         return None
     raise GraphBreak(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
-
-
-def _call_with(interp: Interp, f: Frame, fn: Any, then: None, key: Any) -> Frame | None:
-    return interp.call(f, fn, [key])
 
 
 def store_dict_item(trace: SegmentTrace, d: dict, key: Any, value: Any) -> None:

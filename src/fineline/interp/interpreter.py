@@ -187,9 +187,7 @@ class Interpreter:
             info.linked = link(info, None)
         return info.linked
 
-    def push_function(
-        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None
-    ) -> Frame | None:
+    def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
         """Starts ``fn``'s frame; -> the frame."""
         if f is not None and f is self.eager_frame and self.call_out is not None:
             call = self.call_out(fn, args, kwargs)

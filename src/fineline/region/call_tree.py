@@ -219,9 +219,7 @@ class _WatchedCalls(Interpreter):
     def _begin_segment(self) -> None:
         self.bodies, self.latest, self.new_nodes, self.new_operators = [], [], [], []
 
-    def push_function(
-        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None
-    ) -> Frame | None:
+    def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
         opaque = self.opaque
         frame = super().push_function(f, fn, args, kwargs, then)
         code: CodeType = fn.__code__

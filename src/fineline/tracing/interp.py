@@ -105,12 +105,6 @@ class CaptureHost(Protocol):
         """Returns whether the segment can be taken back and captured on fakes."""
 
 
-class Deliverer(Protocol):
-    """Delivers something about a value."""
-
-    def __call__(self, interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Frame | None: ...
-
-
 class Interp(Protocol):
     """A running interpreter. Its fields are documented where `Interpreter` sets them."""
 
@@ -166,9 +160,7 @@ class Interp(Protocol):
 
     def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
     def call_plainly(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
-    def push_function(
-        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None
-    ) -> Frame | None: ...
+    def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None: ...
     def finish(self, f: Frame, value: Any, then: Delivery | None = None) -> Frame | None: ...
     @property
     def discard(self) -> Delivery: ...
@@ -184,19 +176,14 @@ class Interp(Protocol):
     @property
     def see_function(self) -> Callable[[SegmentTrace, Any], None]: ...
     @property
-    def truth(self) -> Deliverer: ...
+    def truth(self) -> Callable[[Interp, Frame, Any, Delivery | None], Frame | None]: ...
     @property
-    def boolean(self) -> Deliverer: ...
+    def boolean(self) -> Callable[[Interp, Frame, Any, Delivery | None], Frame | None]: ...
     def throw(self, e: BaseException, again: bool = False) -> Frame: ...
     def resume_generator(
-        self,
-        f: Frame | None,
-        gen: InterpretedGenerator,
-        value: Any,
-        then: Delivery | None = None,
-        on_stop: Delivery | None = None,
+        self, f: Frame | None, gen: InterpretedGenerator, value: Any, then: Delivery | None = None, on_stop: Delivery | None = None,
         throw: BaseException | None = None,
-    ) -> Frame | None: ...
+    ) -> Frame | None: ...  # fmt: skip
     def leave_generator(self, f: Frame, state: str) -> Frame | None: ...
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any: ...
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException: ...
@@ -269,6 +256,10 @@ class Call:
         """Makes the call, without capturing it."""
         return self.finish(self.native())
 
+    def run_here(self) -> Frame | None:
+        """Makes the call, of a C function that runs no code of the user's and looks for no caller."""
+        return self.finish(self.fn(*self.args, **(self.kwargs or {})))
+
     def run_eagerly(self, error: str, reason: str) -> Frame | None:
         """Makes the call, at a graph break if something is captured."""
         if self.trace.active:
@@ -294,14 +285,14 @@ class Call:
 
     def callee(self) -> Delivery:
         """Returns where something goes that is called instead, with the same arguments."""
-        return Delivery(_call_it, self.then, self.args, self.kwargs)
+        return Delivery(call_it, self.then, self.args, self.kwargs)
 
     def graph_break(self, error: str, reason: str) -> GraphBreak:
         """Returns the graph break at which the call runs eagerly."""
         return GraphBreak(self.fn, tuple(self.args), self.kwargs, error, reason)
 
 
-def _call_it(interp: Interp, f: Frame, fn: Any, then: Delivery | None, args: list, kwargs: dict | None) -> Frame | None:
+def call_it(interp: Interp, f: Frame, fn: Any, then: Delivery | None, args: list, kwargs: dict | None) -> Frame | None:
     return interp.call(f, fn, list(args), kwargs, then)
 
 

@@ -162,13 +162,13 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
             raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value")
         return interp.finish(f, bool(interp.known.numbers(v) if trace.active else v), then)
     if t in c_calls.CONTAINERS:
-        return Delivery(_length_truth, then).of(length, interp, f, v)
+        return Delivery(truth, then).of(length, interp, f, v)
     if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
         return interp.call(f, protocols.truth, [v], None, then)
     if trace.active and t.__flags__ & HEAP_TYPE:
         from_type(trace, t)
     if is_a(v, (list, dict, tuple, set, frozenset)):
-        return Delivery(_length_truth, then).of(length, interp, f, v)
+        return Delivery(truth, then).of(length, interp, f, v)
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
         if (trace.active and id(v) not in trace.made) or t not in c_calls.VIEWS:
             raise GraphBreak(bool, (v,), None, "FL412", f"the truth of a {t.__name__}")
@@ -194,10 +194,6 @@ def from_type(trace: SegmentTrace, t: type) -> None:
     info = type_info(trace, t)
     info.look(trace, "__bool__")
     info.look(trace, "__len__")
-
-
-def _length_truth(interp: Interp, f: Frame, n: Any, then: Delivery | None) -> Frame | None:
-    return truth(interp, f, n, then)
 
 
 def _jump_if(wanted: bool, keep: bool) -> Handler:
