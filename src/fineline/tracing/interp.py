@@ -222,8 +222,8 @@ Handler = Callable[["Call"], Frame | None]
 class Call:
     """A call in progress, as its handler gets it: what is called with what, from which frame, and where the result goes.
 
-    A handler finishes the call, has something called instead, or raises a `GraphBreak`. What dispatches the call, `calls.call_unruled`, tells
-    that where the result goes, and makes one of a `NotForGraph`: what the call reads is nothing that a graph can rely on.
+    A handler finishes the call, has something called instead, or raises a `GraphBreak`. `calls.call_unruled`, which dispatches the call, says
+    where the result of a graph break goes, and turns a `NotForGraph` into one.
     """
 
     __slots__ = ("args", "fn", "frame", "interp", "kwargs", "then", "trace")

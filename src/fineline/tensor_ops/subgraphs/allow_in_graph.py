@@ -322,7 +322,7 @@ def _verify(interp: Interp, opaque: OpaqueCall, result: Any, twin: tuple) -> Non
         opaque.breaks(interp, "two runs on the same arguments give different results")
 
 
-def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: OpaqueCall, target: Any, fx: Any, twin: Any) -> Frame | None:
+def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: OpaqueCall, target: Any, fx: tuple[tuple, dict], twin: Any) -> Frame | None:
     trace, fn = interp.trace, opaque.fn
     opaque.leave(interp)
     if not trace.active:
