@@ -321,18 +321,18 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
 
 def call_descriptor(call: Call) -> Frame | None:
     """Calls an unbound C method with its object as first argument."""
-    args = call.args
-    if args and KINDS.get(type(args[0])) is call.fn.__objclass__:
-        own = raw_lookup(type(args[0]), call.fn.__name__)
+    fn, args = call.fn, call.args
+    if args and KINDS.get(type(args[0])) is fn.__objclass__:
+        own = raw_lookup(type(args[0]), fn.__name__)
         if is_a(own, types.FunctionType) and is_own(own.__code__):
             return call.instead(own, args, call.kwargs)
         if type(args[0]) in STANDING:
-            raise call.graph_break("FL410", f"{call.fn.__name__} of a {STANDING[type(args[0])].__name__}")
-    handler = HANDLERS.get(call.fn)
+            raise call.graph_break("FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}")
+    handler = HANDLERS.get(fn)
     if handler is not None:
         return handler(call)
-    kind = classify_torch(call.fn)
-    if kind is not None and not (call.fn is torch.Size.numel and call.interp.fakes is not None and holds(args)):
+    kind = classify_torch(fn)
+    if kind is not None and not (fn is torch.Size.numel and call.interp.fakes is not None and holds(args)):
         return call.interp.tensors.call(call, kind)
     return c_calls.call_c(call)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
-from fineline.frames.frame import NULL, Frame, InterpretedGenerator
+from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
 from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
@@ -85,10 +85,7 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
 
 def _get_frame(call: Call) -> Frame | None:
     """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no instruction reads any more."""
-    codes, frame = [call.frame.info.code], call.frame.back
-    while frame is not None:
-        codes.append(frame.info.code)
-        frame = frame.back
+    codes = [frame.info.code for frame in stack(call.frame)]
     if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.inspected_functions.issuperset(codes):
         _look_at(call.interp, call.frame)
     return c_calls.call_c(call)
@@ -96,21 +93,20 @@ def _get_frame(call: Call) -> Frame | None:
 
 def _of_frame(call: Call) -> Frame | None:
     """Delivers the line or the variables of a frame: for a stand-in frame, those of the interpreter's frame."""
-    interp = call.interp
-    trace, (frame, name) = call.trace, call.args
-    found = frame_behind(frame, call.frame)
+    interp, f, (frame, name) = call.interp, call.frame, call.args
+    found = frame_behind(frame, f)
     if found is not None and name == "f_lineno":
         return call.finish(found.line)
     if name == "f_locals" and is_stand_in(frame.f_code):
         if found is None or not found.whole:
-            _look_at(interp, call.frame)
+            _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
-            interp.abandoned = Unsupported(text, id="FL439", where=f"{call.frame.file}:{call.frame.line}", stack=user_stack(call.frame))
+            interp.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
             raise CaptureAborted
         if found.info.code not in interp.lessons.inspected_functions:
-            _look_at(interp, call.frame)
+            _look_at(interp, f)
         return call.finish(_namespace(interp, found))
-    if trace.active and id(frame) in trace.sources:
+    if call.trace.active and id(frame) in call.trace.sources:
         raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call")
     return call.finish(getattr(frame, name))
 

@@ -146,21 +146,22 @@ class TensorOps:
             if any(not is_a(a, Tensor) and watches(trace, type(a)) for a in args):
                 raise call.graph_break("FL412", f"{describe(fn)} of an object whose __getattribute__ sees it")
             # The fake mode of the capture itself is none of the user's state.
-            known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in call.values()])
-            for a in call.values():
+            given = call.values()
+            known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in given])
+            for a in given:
                 if type(a) in (list, tuple, dict):
                     trace.expand(a, True)
             result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
             if interp.fakes is not None and reads_strides(fn):
                 confirm(interp, fn, args, kwargs, result)
             if kind == "query" and id(fn) not in COVERED:
-                if not all([is_value(a) and deep_plain(trace, a) for a in (*call.values(), result)]):
+                if not all([is_value(a) and deep_plain(trace, a) for a in (*given, result)]):
                     raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
                 guard_answer(trace, fn, tuple(args), kwargs or {}, result)
             return call.finish(self.constant(interp, fn, args, kwargs, result))
         if kind == "state":
-            given = [tuple(a) if type(a) is list else a for a in call.values()]
-            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in given]):
+            constants = [tuple(a) if type(a) is list else a for a in call.values()]
+            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in constants]):
                 raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
             if trace.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
                 raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
