@@ -68,11 +68,11 @@ def go_on(state: FrameState, values: tuple, given: Any = 5, capture: bool = Fals
     interp.trace.active = capture
     for i, (name, v) in enumerate(zip((*state.names, "result"), (*values, given), strict=True)):
         interp.trace.read(v, interp.trace.guards.root(i, name, v))
-    data, containers, made = state.build(interp, values)
+    then, containers, made = state.build(interp, values)
     interp.trace.made.update(map(id, made))
     for container in containers:
         interp.trace.expand(container)
-    interp.pending = (given, state.then, data, state.push)
+    interp.pending = (given, then)
     return run(interp)
 
 
@@ -427,9 +427,9 @@ def test_the_exception_that_is_being_handled_is_alive() -> None:
 
 def test_where_the_result_goes_is_kept() -> None:
     state = state_at_break(variables_and_stack, [3])
-    assert state.then is None and state.push
+    assert state.then is None
     init = state_at_break(lambda n: Thing(n), [3]).called_frames()[0]
-    assert init.info.code is Thing.__init__.__code__ and callable(init.then)
+    assert init.info.code is Thing.__init__.__code__ and callable(init.then.function)
 
 
 # -- same: one continuation for both? ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import torch
 from fineline.errors import InternalError, Unsupported
 from fineline.fake.fake_tensors import unsymbolic
 from fineline.frames.frame import NULL, InterpretedGenerator
-from fineline.frames.graph_breaks import CaptureAborted, DataDependentBranch, Finished, GraphBreak, Restart
+from fineline.frames.graph_breaks import DISCARD, CaptureAborted, DataDependentBranch, Delivery, Finished, GraphBreak, Restart
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
@@ -282,32 +282,25 @@ def test_push_function_breaks_the_graph_at_a_coroutine_function() -> None:
     async def coroutine() -> None: ...
 
     with pytest.raises(GraphBreak) as caught:
-        interpreter().push_function(None, coroutine, [], None, "then", "data")
+        interpreter().push_function(None, coroutine, [], None)
     graph_break = caught.value
-    assert (graph_break.fn, graph_break.error, graph_break.then, graph_break.data) == (coroutine, "FL405", "then", "data")
+    assert (graph_break.fn, graph_break.error, graph_break.bound) == (coroutine, "FL405", False)
 
 
 def test_then_gets_the_result_in_place_of_the_stack() -> None:
     interp, got = interpreter(capture=False), []
     outer = interp.push_function(None, branches, [0], None)
-    interp.push_function(outer, recursion, [3], None, lambda *args: got.append(args), "data")
+    interp.push_function(outer, recursion, [3], None, Delivery(lambda *args: got.append(args), DISCARD, "data"))
     assert interp.run() == "zero"
-    assert got == [(interp, outer, 6, "data")] and outer.stack == []
+    assert got == [(interp, outer, 6, DISCARD, "data")] and outer.stack == []
 
 
 def test_finish_pushes_or_hands_to_then() -> None:
     interp = interpreter(capture=False)
     f = interp.push_function(None, branches, [0], None)
     assert interp.finish(f, 1) is None and f.stack == [1]
-    assert interp.finish(f, 2, lambda *args: args, "data") == (interp, f, 2, "data") and f.stack == [1]
-
-
-@pytest.mark.parametrize("push", [True, False], ids=["pushed", "of no interest"])
-def test_deliver_goes_on_behind_a_graph_break(push: bool) -> None:
-    interp = interpreter(capture=False)
-    f = interp.push_function(None, branches, [0], None)
-    assert interp.deliver(f, 7, None, None, push) is f
-    assert f.stack == [7] * push
+    assert interp.finish(f, 2, Delivery(lambda *args: args, None, "data")) == (interp, f, 2, None, "data") and f.stack == [1]
+    assert interp.finish(f, 3, DISCARD) is None and f.stack == [1]
 
 
 def test_link_is_made_once_for_each_set_of_opaque_places() -> None:
@@ -396,6 +389,9 @@ def test_native_calls_find_the_frames_of_the_user() -> None:
 
 
 # -- graph breaks ---------------------------------------------------------------------------------------------------------
+NEXT = Delivery(print)
+
+
 def one_break(x: Any, fn: Callable = stop) -> Any:
     return [fn(x + 1, a=1)]
 
@@ -439,15 +435,15 @@ def test_who_hears_of_a_graph_break(capture: bool) -> None:
     interp.host = Host(lambda interp, graph_break: met.append("on_graph_break"), lambda interp, graph_break: met.append("before_eager_call"))
     assert interp.at_graph_break(GraphBreak(stop, (3,), None, "FL400", "why")) is f
     assert met == ["on_graph_break" if capture else "before_eager_call"]
-    assert interp.pending == (None if capture else (3,), None, None, True)
+    assert interp.pending == (None if capture else (3,), None)
 
 
 @pytest.mark.parametrize(
     ("graph_break", "pending"),
     [
-        (GraphBreak(stop, (3,), None, "FL400", "why"), ((3,), None, None, True)),
-        (GraphBreak(stop, (3,), None, "FL400", "why").to(print, "data"), ((3,), print, "data", True)),
-        (GraphBreak(stop, (3,), None, "FL400", "why").discard().to(print, "data"), ((3,), None, None, False)),
+        (GraphBreak(stop, (3,), None, "FL400", "why"), ((3,), None)),
+        (GraphBreak(stop, (3,), None, "FL400", "why").to(NEXT), ((3,), NEXT)),
+        (GraphBreak(stop, (3,), None, "FL400", "why").discard().to(NEXT), ((3,), DISCARD)),
     ],
     ids=["to the stack", "to then", "nowhere"],
 )

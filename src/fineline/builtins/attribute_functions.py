@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import nn
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import DISCARD, Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_errors import read_attribute
 from fineline.objects.attribute_reads import (
@@ -31,26 +32,27 @@ from fineline.objects.attribute_reads import (
 from fineline.objects.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 
-def _getattr(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) not in (2, 3) or kwargs or not is_a(args[1], str):
-        return interp.finish(f, getattr(*args, **(kwargs or {})), then, data)
-    if not interp.trace.active:
-        return interp.finish(f, getattr(*args), then, data)
+def _getattr(call: Call) -> Frame | None:
+    args, interp = call.args, call.interp
+    if len(args) not in (2, 3) or call.kwargs or not is_a(args[1], str):
+        return call.finish(getattr(*args, **(call.kwargs or {})))
+    if not call.trace.active:
+        return call.finish(getattr(*args))
     if len(args) == 2:
-        return read_attribute(interp, f, args[0], args[1], then, data)
+        return read_attribute(interp, call.frame, args[0], args[1], call.then)
     obj, name, default = args
     if _simple(interp, obj, name):
         # The common case without a frame: nothing of the user's runs, so AttributeError comes from this very call.
         try:
             if is_a(obj, nn.Module):
-                return generic_load(interp, f, obj, name, type_info(interp.trace, type(obj)), then, data, use_getattr=False)
-            return load_attr(interp, f, obj, name, then, data)
+                return generic_load(interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then, use_getattr=False)
+            return load_attr(interp, call.frame, obj, name, call.then)
         except AttributeError:
-            return interp.finish(f, default, then, data)
-    return interp.call(f, protocols.attribute_or, [builtins.getattr, obj, name, default], None, then, data)
+            return call.finish(default)
+    return call.instead(protocols.attribute_or, [builtins.getattr, obj, name, default])
 
 
 def _simple(interp: Interp, obj: Any, name: str) -> bool:
@@ -63,86 +65,83 @@ def _simple(interp: Interp, obj: Any, name: str) -> bool:
     return info.look(interp.trace, name)[0] not in (PROPERTY, PY_DATA, PY_OTHER)
 
 
-def _hasattr(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    obj, name = args
-    if not interp.trace.active or not is_a(name, str):
-        return interp.finish(f, hasattr(obj, name), then, data)
+def _hasattr(call: Call) -> Frame | None:
+    obj, name = call.args
+    if not call.trace.active or not is_a(name, str):
+        return call.finish(hasattr(obj, name))
     if type(obj) in SYMBOLIC:
         # No attribute of a number depends on its value.
-        return interp.finish(f, raw_lookup(interp.type_of(obj), name) is not MISSING, then, data)
-    info = None if is_a(obj, (type, super)) else type_info(interp.trace, type(obj))
+        return call.finish(raw_lookup(call.interp.type_of(obj), name) is not MISSING)
+    info = None if is_a(obj, (type, super)) else type_info(call.trace, type(obj))
     if info is not None and info.generic:
-        kind, _ = info.look(interp.trace, name)
+        kind, _ = info.look(call.trace, name)
         if kind >= 4:
             # A plain class attribute or a method: the instance's dict can only hide it, not take it away.
-            return interp.finish(f, True, then, data)
+            return call.finish(True)
         if kind == 0 and (info.getattr_fn is None or info.is_module) and not is_a(obj, types.ModuleType):
             try:
-                return generic_load(interp, f, obj, name, info, _true_then, (then, data), use_getattr=False)
+                return Delivery(_true, call.then).of(partial(generic_load, use_getattr=False), call.interp, call.frame, obj, name, info)
             except AttributeError:
-                return interp.finish(f, False, then, data)
-    return interp.call(f, protocols.has_attribute, [builtins.getattr, obj, name], None, then, data)
+                return call.finish(False)
+    return call.instead(protocols.has_attribute, [builtins.getattr, obj, name])
 
 
-def _true_then(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    return interp.finish(f, True, *state)
+def _true(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, True, then)
 
 
-def _writing(write: Callable, plain: Callable | None = None) -> Callable:
+def _writing(write: Callable, plain: Callable | None = None) -> Handler:
     """Returns the handler of a write as a function call, whose result is None; ``plain`` makes it where nothing is captured."""
 
-    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-        if plain is not None and not interp.trace.active:
-            return interp.finish(f, plain(*args), then, data)
-        if not is_a(args[1], str):
-            return refused(interp, f, fn, args, kwargs, then, data)
+    def handler(call: Call) -> Frame | None:
+        if plain is not None and not call.trace.active:
+            return call.finish(plain(*call.args))
+        if not is_a(call.args[1], str):
+            return refused(call)
         try:
-            frame = write(interp, f, *args)
+            frame = write(call.interp, call.frame, *call.args)
         except GraphBreak as b:
-            b.push = True
-            raise b.to(then, data) from None
+            if b.then is DISCARD:
+                # The call itself has a result: None.
+                b.then = call.then
+            raise
         if frame is None:
-            return interp.finish(f, None, then, data)
-        frame.then, frame.data = _give_none, (then, data)
+            return call.finish(None)
+        frame.then = Delivery(_none, call.then)
         return frame
 
     return handler
 
 
-def _give_none(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    return interp.finish(f, None, *state)
+def _none(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, None, then)
 
 
-def _object_getattribute(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    obj, name = args
-    if not interp.trace.active:
-        return interp.finish(f, object.__getattribute__(obj, name), then, data)
-    return generic_load(interp, f, obj, name, type_info(interp.trace, type(obj)), then, data, use_getattr=False)
+def _object_getattribute(call: Call) -> Frame | None:
+    obj, name = call.args
+    if not call.trace.active:
+        return call.finish(object.__getattribute__(obj, name))
+    return generic_load(call.interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then, use_getattr=False)
 
 
-def _bind(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """Handles ``function.__get__``: delivers a method, or the function itself; no Python code runs."""
-    return interp.finish(f, fn(*args, **(kwargs or {})), then, data)
-
-
-def _special(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _special(call: Call) -> Frame | None:
     """Handles `protocols.special`: delivers a bound method found on the type, or MISSING; None if the class sets the method to None."""
-    obj, name = args
-    trace = interp.trace
+    obj, name = call.args
+    trace = call.trace
     if trace.active and not is_a(obj, InterpretedGenerator):
         kind, descr = type_info(trace, type(obj)).look(trace, name)
     else:
         descr = raw_lookup(type(obj), name)
         kind = ABSENT if descr is MISSING else kind_of(descr)
     if not kind:
-        return interp.finish(f, protocols.MISSING, then, data)
+        return call.finish(protocols.MISSING)
     if obj is None:
         # For a descriptor, no object.
-        return interp.finish(f, getattr(obj, name), then, data)
-    return bound(interp, f, kind, descr, obj, type(obj), then, data)
+        return call.finish(getattr(obj, name))
+    return bound(call.interp, call.frame, kind, descr, obj, type(obj), call.then)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         builtins.getattr: _getattr,
         builtins.hasattr: _hasattr,
@@ -152,7 +151,8 @@ SPECIALS: Mapping[Any, Callable] = MappingProxyType(
         object.__setattr__: _writing(generic_store, object.__setattr__),
         object.__delattr__: _writing(generic_delete, object.__delattr__),
         types.ModuleType.__getattribute__: _object_getattribute,
-        types.FunctionType.__get__: _bind,
+        # It gives a method, or the function itself.
+        types.FunctionType.__get__: Call.run_here,
         protocols.special: _special,
     }
 )

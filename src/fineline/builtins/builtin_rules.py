@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import stand_in
 from fineline.builtins.marks import GROWING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
@@ -102,7 +102,7 @@ def builtin_rules() -> tuple[Rule, ...]:
 def _rows() -> Iterator[Rule]:
     listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in callables.listed()}
     listed |= {id(fn): (fn, _native(fn, native.kind)) for fn, native in c_callables.listed()}
-    listed |= {id(fn): (fn, "special") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
+    listed |= {id(fn): (fn, "special") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
     listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
     listed[id(GROWING)] = (GROWING, "growing")
     for fn, kind in listed.values():
@@ -113,7 +113,7 @@ def _rows() -> Iterator[Rule]:
 
 
 def _native(fn: Any, kind: str) -> str:
-    return "refused" if kind == "special" and fn not in SPECIALS else kind
+    return "refused" if kind == "special" and fn not in HANDLERS else kind
 
 
 def builtin_rule(fn: Any) -> Rule:
@@ -144,7 +144,7 @@ def _kind(fn: Any) -> str:
 
 
 def _of_function(fn: types.FunctionType) -> str:
-    if fn in SPECIALS:
+    if fn in HANDLERS:
         return "special"
     if fn is GROWING:
         return "growing"
@@ -174,7 +174,7 @@ def _of_class(cls: type) -> str:
 
 
 def _of_native(fn: Any) -> str | None:
-    if fn in SPECIALS:
+    if fn in HANDLERS:
         return "special"
     kind = callables.classify_torch(fn)
     if kind is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections import defaultdict, deque
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn.modules import module as module_space
 
 from fineline.builtins.debuggers import NAMES as STOPPING
 from fineline.builtins.debuggers import stop, stops
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import NAMES
 from fineline.builtins.marks import (
     KNOWN_BY_CODE,
@@ -31,8 +30,9 @@ from fineline.builtins.pure_calls import run_pure
 from fineline.builtins.text_readers import read_by
 from fineline.bytecode.pure_code import MAYBE_PLAIN
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -47,7 +47,7 @@ from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
 from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, SegmentTrace, is_value
 
@@ -167,19 +167,23 @@ def bind_arguments(interp: Interp, fn: types.FunctionType, code: types.CodeType,
     return local
 
 
-def call_value(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+def call_value(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None:
     """Calls ``fn``; returns a new frame, or None when the result has been delivered."""
     if interp.rules is not None and interp.opaque is None and interp.trace.active and type(fn) is not types.MethodType:
         rule = interp.rules.decide(fn, args)
         if rule is not None:
-            if rule.verb != "trace" and not (rule.verb in EAGER_VERBS and runs_no_code(fn)):
-                return call_ruled(interp, f, fn, args, kwargs, then, data, rule)
-            inside = looked_into(fn, rule)
-            if inside is not None:
-                identify(interp.trace, fn)
-                interp.trace.pin(inside, inside.__qualname__)
-                return interp.push_function(f, inside, args, kwargs, then, data)
-    return call_unruled(interp, f, fn, args, kwargs, then, data)
+            try:
+                if rule.verb != "trace" and not (rule.verb in EAGER_VERBS and runs_no_code(fn)):
+                    return call_ruled(Call(interp, f, fn, args, kwargs, then), rule)
+                inside = looked_into(fn, rule)
+                if inside is not None:
+                    identify(interp.trace, fn)
+                    interp.trace.pin(inside, inside.__qualname__)
+                    return interp.push_function(f, inside, args, kwargs, then)
+            except GraphBreak as b:
+                b.to(then)
+                raise
+    return call_unruled(interp, f, fn, args, kwargs, then)
 
 
 # What they are about runs in Python.
@@ -193,35 +197,43 @@ def runs_no_code(fn: Any) -> bool:
     return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
 
-def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None:
+def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None:
     """Calls ``fn`` without asking the rules; returns a new frame, or None when the result has been delivered."""
-    if interp.texts:
-        read_by(interp, fn, args, kwargs, then, data)
-    handler = CALLERS.get(type(fn))
-    if handler is not None:
-        return handler(interp, f, fn, args, kwargs, then, data)
-    return call_object(interp, f, fn, args, kwargs, then, data)
+    try:
+        if interp.texts:
+            read_by(interp, fn, args, kwargs)
+        t = type(fn)
+        if t is types.FunctionType:
+            return call_function(interp, f, fn, args, kwargs, then)
+        if t is types.MethodType:
+            return call_method(interp, f, fn, args, kwargs, then)
+        return CALLERS.get(t, call_object)(Call(interp, f, fn, args, kwargs, then))
+    except GraphBreak as b:
+        b.to(then)
+        raise
+    except NotForGraph as e:
+        raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then) from None
 
 
-def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     trace = interp.trace
     # Most have run before; a mark may have come since, or a function of other code at the same address.
     if trace.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
-        handler = SPECIALS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
+        handler = HANDLERS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
     if handler is None:
         # Most calls are methods, and end at the first test.
         if (not args or type(args[0]) in MAYBE_PLAIN) and trace.active and (value := run_pure(interp, fn, args, kwargs)) is not NULL:
-            return interp.finish(f, value, then, data)
-        return interp.push_function(f, fn, args, kwargs, then, data)
+            return interp.finish(f, value, then)
+        return interp.push_function(f, fn, args, kwargs, then)
     # What is not run through is known by itself, and not by its code: another function in its place is another call.
     if handler not in KNOWN_BY_CODE:
         identify(trace, fn)
-    return handler(interp, f, fn, args, kwargs, then, data)
+    return handler(Call(interp, f, fn, args, kwargs, then))
 
 
-def _not_run_through(interp: Interp, fn: types.FunctionType) -> Callable | None:
+def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
     """Returns the handler of a function in Python that capture does not look into; None: it does."""
     if fn is graph_break:
         return explicit_break
@@ -249,56 +261,53 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Callable | None:
     return None
 
 
-def _left_alone(fn: types.FunctionType) -> Callable | None:
+def _left_alone(fn: types.FunctionType) -> Handler | None:
     """Returns the handler of a function that even a run that captures nothing does not run through."""
     if fn is graph_break:
         return explicit_break
     if fn.__qualname__ in STOPPING and stops(fn):
         return stop
     # PyTorch's compiler would go on to compile the frames of who runs its wrapper through.
-    return _natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
+    return Call.run_natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 
 
-def _natively(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+def _torch_function(call: Call) -> Frame | None:
+    return call.interp.tensors.call(call, classify_torch(call.fn))
 
 
-def _torch_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then, data)
-
-
-def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     trace = interp.trace
     func, self = fn.__func__, fn.__self__
     src = trace.sources.get(id(fn))
     if src is not None:
         trace.load_members(fn, src, METHOD)
-    return call_value(interp, f, func, [self, *args], kwargs, then, data)
+    return call_value(interp, f, func, [self, *args], kwargs, then)
 
 
-def call_builtin(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_builtin(call: Call) -> Frame | None:
     """Calls a C function, or a C method bound to its object."""
-    special = SPECIALS.get(fn)
-    if special is not None:
-        return special(interp, f, fn, args, kwargs, then, data)
+    fn = call.fn
+    handler = HANDLERS.get(fn)
+    if handler is not None:
+        return handler(call)
     owner = fn.__self__
     if owner is not None and not is_a(owner, types.ModuleType):
         if is_a(owner, type):
             descr = raw_lookup(owner, fn.__name__)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
-                return c_calls.call(interp, f, fn, fn if c_calls.classify(fn) is not None else descr, args, kwargs, then, data)
+                return c_calls.call_c(call, fn if c_calls.classify(fn) is not None else descr)
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
-                return interp.call(f, descr, [owner, *args], kwargs, then, data)
+                return call.instead(descr, [owner, *call.args], call.kwargs)
         else:
             descr = raw_lookup(type(owner), fn.__name__)
             if type(descr) is types.MethodDescriptorType:
-                return interp.tensors.call(interp, f, descr, classify_torch(descr), [owner, *args], kwargs, then, data)
+                return call.interp.tensors.call(call.of(descr, [owner, *call.args]), classify_torch(descr))
     kind = classify_torch(fn)
     if kind is not None:
-        return interp.tensors.call(interp, f, fn, kind, args, kwargs, then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return call.interp.tensors.call(call, kind)
+    return c_calls.call_c(call)
 
 
 def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
@@ -310,122 +319,117 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
     return raw_lookup(cls, fn.__name__)
 
 
-def call_descriptor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_descriptor(call: Call) -> Frame | None:
     """Calls an unbound C method with its object as first argument."""
+    fn, args = call.fn, call.args
     if args and KINDS.get(type(args[0])) is fn.__objclass__:
         own = raw_lookup(type(args[0]), fn.__name__)
         if is_a(own, types.FunctionType) and is_own(own.__code__):
-            return interp.call(f, own, args, kwargs, then, data)
+            return call.instead(own, args, call.kwargs)
         if type(args[0]) in STANDING:
-            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
-    special = SPECIALS.get(fn)
-    if special is not None:
-        return special(interp, f, fn, args, kwargs, then, data)
+            raise call.graph_break("FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}")
+    handler = HANDLERS.get(fn)
+    if handler is not None:
+        return handler(call)
     kind = classify_torch(fn)
-    if kind is not None and not (fn is torch.Size.numel and interp.fakes is not None and holds(args)):
-        return interp.tensors.call(interp, f, fn, kind, args, kwargs, then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    if kind is not None and not (fn is torch.Size.numel and call.interp.fakes is not None and holds(args)):
+        return call.interp.tensors.call(call, kind)
+    return c_calls.call_c(call)
 
 
-def call_method_wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_method_wrapper(call: Call) -> Frame | None:
     # Not the type's own method of that name: super() may have passed over it.
-    descr = fn.__objclass__.__dict__.get(fn.__name__)
+    descr = call.fn.__objclass__.__dict__.get(call.fn.__name__)
     if type(descr) is types.WrapperDescriptorType:
-        return interp.call(f, descr, [fn.__self__, *args], kwargs, then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return call.instead(descr, [call.fn.__self__, *call.args], call.kwargs)
+    return c_calls.call_c(call)
 
 
-def call_partial(interp: Interp, f: Frame, fn: functools.partial, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    interp.trace.load_partial(fn)
-    merged = {**fn.keywords, **(kwargs or {})}
-    return call_value(interp, f, fn.func, [*fn.args, *args], merged, then, data)
+def call_partial(call: Call) -> Frame | None:
+    call.trace.load_partial(call.fn)
+    return call.instead(call.fn.func, [*call.fn.args, *call.args], {**call.fn.keywords, **(call.kwargs or {})})
 
 
-def call_type(interp: Interp, f: Frame, cls: type, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    trace = interp.trace
-    special = SPECIALS.get(cls)
-    if special is not None:
-        return special(interp, f, cls, args, kwargs, then, data)
+def call_type(call: Call) -> Frame | None:
+    cls, args, trace = call.fn, call.args, call.trace
+    handler = HANDLERS.get(cls)
+    if handler is not None:
+        return handler(call)
     if cls in VALUE_TYPES and all([is_value(a) and c_calls.deep_plain(trace, a) for a in args]):
-        return interp.finish(f, cls(*args, **(kwargs or {})), then, data)
+        return call.run_here()
     if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
-            return interp.finish(f, interp.native(cls, tuple(args), kwargs), then, data)
+            return call.run_natively()
     if not cls.__flags__ & HEAP_TYPE or c_calls.classify(cls) is not None:
-        return c_calls.call(interp, f, cls, cls, args, kwargs, then, data)
+        return c_calls.call_c(call)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)
         if kind is not None and kind != "python":
-            return interp.tensors.call(interp, f, cls, kind, args, kwargs, then, data)
+            return call.interp.tensors.call(call, kind)
         if issubclass(cls, Tensor):
-            raise GraphBreak(cls, tuple(args), kwargs, "FL421", f"making a {cls.__name__}").to(then, data)
+            raise call.graph_break("FL421", f"making a {cls.__name__}")
     kind_of_call, meta_call = type_info(trace, type(cls)).look(trace, "__call__")
     if is_a(meta_call, type):
         # A class does not bind: typing.TypedDict has ``__call__ = dict``.
-        return interp.call(f, meta_call, args, kwargs, then, data)
+        return call.instead(meta_call, args, call.kwargs)
     if is_a(meta_call, types.FunctionType):
-        handler = SPECIALS.get(meta_call)
+        handler = HANDLERS.get(meta_call)
         if handler is not None:
-            return handler(interp, f, cls, args, kwargs, then, data)
-        return interp.call(f, meta_call, [cls, *args], kwargs, then, data)
+            return handler(call)
+        return call.instead(meta_call, [cls, *args], call.kwargs)
     if in_python(meta_call):
-        return bound(interp, f, kind_of_call, meta_call, cls, type(cls), _call_loaded, (args, kwargs, then, data))
-    return make_instance(interp, f, cls, args, kwargs, then, data)
+        return call.callee().of(bound, call.interp, call.frame, kind_of_call, meta_call, cls, type(cls))
+    return make_instance(call)
 
 
 def _has_python_init(cls: type) -> bool:
     return is_a(raw_lookup(cls, "__init__"), types.FunctionType) or is_a(raw_lookup(cls, "__new__"), (types.FunctionType, staticmethod))
 
 
-def call_object(interp: Interp, f: Frame, obj: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_object(call: Call) -> Frame | None:
     """Calls an instance with ``__call__``; for an nn.Module without hooks it calls ``forward`` directly."""
-    trace = interp.trace
+    interp, trace, obj = call.interp, call.trace, call.fn
+    args, kwargs = call.args, call.kwargs
     if not trace.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
-        return interp.finish(f, interp.native(obj, tuple(args), kwargs), then, data)
-    if interp.call_out is not None and f is interp.eager_frame and is_a(obj, nn.Module):
-        return interp.finish(f, interp.native(interp.call_out(obj, args, kwargs), (), None), then, data)
+        return call.run_natively()
+    if interp.call_out is not None and call.frame is interp.eager_frame and is_a(obj, nn.Module):
+        return call.finish(interp.native(interp.call_out(obj, args, kwargs), (), None))
     if is_a(obj, type):
-        return call_type(interp, f, obj, args, kwargs, then, data)
+        return call_type(call)
     if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and trace.active:
-        return interp.tensors.call(interp, f, obj, classify_torch(obj) or "effect", args, kwargs, then, data)
+        return interp.tensors.call(call, classify_torch(obj) or "effect")
     if c_calls.hashable(obj):
-        special = SPECIALS.get(obj)
+        handler = HANDLERS.get(obj)
         kind = classify_torch(obj) or ("op" if is_a(obj, torch.jit.ScriptFunction) else "python")
-        if special is not None or kind != "python":
+        if handler is not None or kind != "python":
             identify(trace, obj)
-        if special is not None:
-            return special(interp, f, obj, args, kwargs, then, data)
+        if handler is not None:
+            return handler(call)
         if kind != "python":
-            return interp.tensors.call(interp, f, obj, kind, args, kwargs, then, data)
+            return interp.tensors.call(call, kind)
     if c_calls.classify(obj) is not None:
         identify(trace, obj)
-        return c_calls.call(interp, f, obj, obj, args, kwargs, then, data)
+        return c_calls.call_c(call)
     inner = getattr(type(obj), "fineline_original", None)
     if type(inner) is str:
         # A region met inside a capture is run through: the outer region's backend gets its operators.
-        return load_attr(interp, f, obj, inner, _call_loaded, (args, kwargs, then, data))
+        return call.callee().of(load_attr, interp, call.frame, obj, inner)
     info = type_info(trace, type(obj))
-    kind, call = info.look(trace, "__call__")  # type: ignore[assignment]
-    if is_a(obj, nn.Module) and call is MODULE_CALL and trace.active and no_hooks(trace, obj):
-        return load_attr(interp, f, obj, "forward", _call_loaded, (args, kwargs, then, data))
-    if is_a(call, types.FunctionType):
-        return interp.call(f, call, [obj, *args], kwargs, then, data)
-    if is_a(call, staticmethod):
-        return interp.call(f, interp.class_value(call.__func__), args, kwargs, then, data)
+    kind, method = info.look(trace, "__call__")  # type: ignore[assignment]
+    if is_a(obj, nn.Module) and method is MODULE_CALL and trace.active and no_hooks(trace, obj):
+        return call.callee().of(load_attr, interp, call.frame, obj, "forward")
+    if is_a(method, types.FunctionType):
+        return call.instead(method, [obj, *args], kwargs)
+    if is_a(method, staticmethod):
+        return call.instead(interp.class_value(method.__func__), args, kwargs)
     if kind == C_OTHER:
-        if not c_calls.hashable(call):
+        if not c_calls.hashable(method):
             # A method that C++ bindings made: of a TorchScript module, for one.
-            text = f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of"
-            raise GraphBreak(obj, tuple(args), kwargs, "FL410", text).to(then, data)
-        return call_descriptor(interp, f, call, [obj, *args], kwargs, then, data)
+            raise call.graph_break("FL410", f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of")
+        return call_descriptor(call.of(method, [obj, *args]))
     if kind:
-        return load_attr(interp, f, obj, "__call__", _call_loaded, (args, kwargs, then, data))
+        return call.callee().of(load_attr, interp, call.frame, obj, "__call__")
     raise TypeError(f"'{type(obj).__name__}' object is not callable")
-
-
-def _call_loaded(interp: Interp, f: Frame, fn: Any, state: tuple) -> Frame | None:
-    args, kwargs, then, data = state
-    return interp.call(f, fn, list(args), kwargs, then, data)
 
 
 def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
@@ -469,14 +473,13 @@ def _no_global_hooks(trace: SegmentTrace) -> bool:
     return True
 
 
-def call_generic(interp: Interp, f: Frame, fn: types.GenericAlias, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_generic(call: Call) -> Frame | None:
     # What has no dict does not keep that it was made as a dict[str, int].
-    return interp.call(f, fn.__origin__, args, kwargs, then, data) if fn.__origin__ in PLAIN else call_object(interp, f, fn, args, kwargs, then, data)
+    return call.instead(call.fn.__origin__, call.args, call.kwargs) if call.fn.__origin__ in PLAIN else call_object(call)
 
 
-CALLERS: dict[type, Callable] = {
-    types.FunctionType: call_function,
-    types.MethodType: call_method,
+# Functions and methods in Python, of which most calls are, have no `Call`.
+CALLERS: dict[type, Handler] = {
     types.BuiltinFunctionType: call_builtin,
     types.MethodDescriptorType: call_descriptor,
     types.WrapperDescriptorType: call_descriptor,

@@ -9,7 +9,7 @@ import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from torch import nn
 from fineline.cpython import protocols
 from fineline.cpython.c_callables import classify
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import raw_lookup, special_method, type_info, watches
@@ -30,7 +30,7 @@ from fineline.objects.introspection import load_cell
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
 from fineline.tracing.identity_guards import CLASS_MRO, guard_mro, guard_subclass, is_instance
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
 
 OBJECT_CLASS = object.__dict__["__class__"]
@@ -43,19 +43,15 @@ STATIC_CHECKS = frozenset(
 )
 
 
-def _object_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    obj = fn(*args, **(kwargs or {}))
-    interp.trace.made.add(id(obj))
-    return interp.finish(f, obj, then, data)
+def _object_new(call: Call) -> Frame | None:
+    obj = call.fn(*call.args, **(call.kwargs or {}))
+    call.trace.made.add(id(obj))
+    return call.finish(obj)
 
 
-def _object_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, fn(*args, **(kwargs or {})), then, data)
-
-
-def _isinstance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    obj, classes = args
-    trace = interp.trace
+def _isinstance(call: Call) -> Frame | None:
+    obj, classes = call.args
+    trace = call.trace
     # Of what stands for another object, the type of that.
     kind = KINDS.get(type(obj), type(obj))
     stands = kind is not type(obj)
@@ -74,18 +70,16 @@ def _isinstance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
                         _guard_abstract(trace, obj, c)
                 elif is_a(check, types.FunctionType):
                     if c is classes:
-                        return interp.call(f, check, [c, obj], None, _to_bool, (then, data))
-                    raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__").to(
-                        then, data
-                    )
+                        return call.instead(check, [c, obj], None, _to_bool)
+                    raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__")
         src = trace.sources.get(id(obj))
         if src is not None and not src.checked and not stands:
             trace.check_type(src, kind)
         if kind is not classes and not stands:
             guard_mro(trace, kind)
         if by_class:
-            return interp.call(f, protocols.is_instance, [obj, classes], None, then, data)
-    return interp.finish(f, issubclass(kind, classes) if stands else isinstance(obj, classes), then, data)
+            return call.instead(protocols.is_instance, [obj, classes])
+    return call.finish(issubclass(kind, classes) if stands else isinstance(obj, classes))
 
 
 def answers_class(trace: SegmentTrace, t: type) -> bool:
@@ -93,13 +87,13 @@ def answers_class(trace: SegmentTrace, t: type) -> bool:
     return watches(trace, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(trace, t).look(trace, "__class__")[1] is not OBJECT_CLASS)
 
 
-def _is_a(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _is_a(call: Call) -> Frame | None:
     """Handles ``is_a`` in interpreted polyfills: answers as C does, from the object's type, and guards the MRO."""
-    obj, kinds = args
-    if interp.trace.active and type(obj) is not kinds:
-        guard_mro(interp.trace, type(obj))
-    found = issubclass(interp.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
-    return interp.finish(f, found, then, data)
+    obj, kinds = call.args
+    if call.trace.active and type(obj) is not kinds:
+        guard_mro(call.trace, type(obj))
+    found = issubclass(call.interp.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
+    return call.finish(found)
 
 
 def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
@@ -125,123 +119,123 @@ def _guard_subclass(trace: SegmentTrace, cls: type, base: Any, answer: bool) -> 
         guard_subclass(trace, cls, base, answer)
 
 
-def _to_bool(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    return interp.finish(f, bool(value), *state)
+def _to_bool(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
+    return interp.finish(f, bool(value), then)
 
 
-def _issubclass(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    cls, classes = args
+def _issubclass(call: Call) -> Frame | None:
+    cls, classes = call.args
     for c in classes if is_a(classes, tuple) else (classes,):
         check = raw_lookup(type(c), "__subclasscheck__")
-        if interp.trace.active:
-            _guard_check(interp.trace, c, "__subclasscheck__", check)
+        if call.trace.active:
+            _guard_check(call.trace, c, "__subclasscheck__", check)
         if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
-            raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__").to(then, data)
-        if interp.trace.active and is_a(cls, type) and cls is not c:
-            guard_mro(interp.trace, cls)
+            raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__")
+        if call.trace.active and is_a(cls, type) and cls is not c:
+            guard_mro(call.trace, cls)
             if is_a(c, abc.ABCMeta):
-                _guard_subclass(interp.trace, cls, c, issubclass(cls, c))
-    return interp.finish(f, issubclass(cls, classes), then, data)
+                _guard_subclass(call.trace, cls, c, issubclass(cls, c))
+    return call.finish(issubclass(cls, classes))
 
 
-def _callable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if interp.trace.active and args and type(args[0]).__flags__ & HEAP_TYPE:
-        type_info(interp.trace, type(args[0])).look(interp.trace, "__call__")
-    return interp.finish(f, callable(*args), then, data)
+def _callable(call: Call) -> Frame | None:
+    if call.trace.active and call.args and type(call.args[0]).__flags__ & HEAP_TYPE:
+        type_info(call.trace, type(call.args[0])).look(call.trace, "__call__")
+    return call.finish(callable(*call.args))
 
 
-def _type(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) == 1 and not kwargs:
-        t = interp.type_of(args[0])
-        return interp.finish(f, t, then, data)
-    if len(args) != 3:
-        return refused(interp, f, fn, args, kwargs, then, data)
-    if type(args[2]) is dict:
+def _type(call: Call) -> Frame | None:
+    if len(call.args) == 1 and not call.kwargs:
+        return call.finish(call.interp.type_of(call.args[0]))
+    if len(call.args) != 3:
+        return refused(call)
+    if type(call.args[2]) is dict:
         # CPython takes the module's name from the calling frame, which here would be one of fineline's.
-        interp.trace.expand(args[2])
-        args = [*args[:2], interp.trace.fresh({"__module__": f.globals.get("__name__"), **args[2]})]
-    raise natively(interp, type, args, kwargs, "making a class").to(then, data)
+        call.trace.expand(call.args[2])
+        call.args = [*call.args[:2], call.trace.fresh({"__module__": call.frame.globals.get("__name__"), **call.args[2]})]
+    raise natively(call, "making a class")
 
 
-def _super(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not args:
-        info = f.info
+def _super(call: Call) -> Frame | None:
+    if not call.args:
+        info = call.frame.info
         if not info.code.co_argcount:
             raise RuntimeError("super(): no arguments")
         if "__class__" not in info.code.co_freevars:
             raise RuntimeError("super(): __class__ cell not found")
         at = info.slots.index("__class__")
-        cell = f.local[at]
-        cls = load_cell(interp, cell)
-        self = f.local[0]
+        cell = call.frame.local[at]
+        cls = load_cell(call.interp, cell)
+        self = call.frame.local[0]
         if type(self) is types.CellType:
             self = self.cell_contents
-        args = [cls, self]
-    obj = super(*args)
-    interp.trace.made.add(id(obj))
-    return interp.finish(f, obj, then, data)
+        call.args = [cls, self]
+    obj = super(*call.args)
+    call.trace.made.add(id(obj))
+    return call.finish(obj)
 
 
-def _build_class(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _build_class(call: Call) -> Frame | None:
     """Runs a class statement eagerly, with the body of the class."""
-    if not interp.trace.active:
-        return interp.finish(f, interp.trace.classes.add(interp.native(fn, tuple(args), kwargs)), then, data)
-    raise natively(interp, fn, args, kwargs, f"the class {args[1]} is made").to(then, data)
+    if not call.trace.active:
+        return call.finish(call.trace.classes.add(call.native()))
+    raise natively(call, f"the class {call.args[1]} is made")
 
 
-def natively(interp: Interp, make: Any, args: list, kwargs: Any, reason: str) -> GraphBreak:
+def natively(call: Call, reason: str) -> GraphBreak:
     """Returns the graph break at which a class is made."""
-    classes = interp.trace.classes
-    if interp.trace.active:
-        interp.trace.pin(classes, "made_natively")
-    return GraphBreak(classes, (make, *args), kwargs, "FL423", reason)
+    classes = call.trace.classes
+    if call.trace.active:
+        call.trace.pin(classes, "made_natively")
+    return GraphBreak(classes, (call.fn, *call.args), call.kwargs, "FL423", reason)
 
 
-def _class_factory(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _class_factory(call: Call) -> Frame | None:
     """Breaks the graph at library functions that write a class's source and compile it."""
-    if not interp.trace.active:
-        return interp.finish(f, interp.trace.classes(fn, *args, **(kwargs or {})), then, data)
-    if fn is collections.namedtuple:
+    if not call.trace.active:
+        return call.finish(call.trace.classes(call.fn, *call.args, **(call.kwargs or {})))
+    if call.fn is collections.namedtuple:
         # It would ask the calling frame.
-        kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
-    raise natively(interp, fn, args, kwargs, f"{fn.__name__}() makes a class").to(then, data)
+        call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
+    raise natively(call, f"{call.fn.__name__}() makes a class")
 
 
-def _wrapper(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _wrapper(call: Call) -> Frame | None:
     """Handles property(), classmethod(), staticmethod() and object(), which only hold their arguments."""
-    return interp.finish(f, interp.trace.fresh(interp.native(fn, tuple(args), kwargs)), then, data)
+    return call.finish(call.trace.fresh(call.native()))
 
 
-def _type_call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _type_call(call: Call) -> Frame | None:
     """Handles ``type.__call__``, which the ``__call__`` of a metaclass calls to make the instance."""
-    cls = args[0] if args else None
+    cls = call.args[0] if call.args else None
     plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
-    if interp.trace.active and plain and classify(cls) is None:
-        return make_instance(interp, f, cls, args[1:], kwargs, then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    if call.trace.active and plain and classify(cls) is None:
+        return make_instance(call.of(cls, call.args[1:]))
+    return c_calls.call_c(call)
 
 
-def _enum_call(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    target, real = (cls, args) if is_a(cls, enum.EnumMeta) else (args[0], args[1:])
-    if len(real) != 1 or kwargs:
+def _enum_call(call: Call) -> Frame | None:
+    cls = call.fn
+    target, real = (cls, call.args) if is_a(cls, enum.EnumMeta) else (call.args[0], call.args[1:])
+    if len(real) != 1 or call.kwargs:
         # It would ask the calling frame for the module.
-        kwargs = {"module": f.globals.get("__name__"), **(kwargs or {})}
-        raise natively(interp, target, real, kwargs, "making an enum").to(then, data)
-    if target in interp.trace.classes:
-        return interp.push_function(f, enum.EnumMeta.__call__, [target, *real], None, then, data)
-    if interp.fakes is not None:
+        call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
+        raise natively(call.of(target, real), "making an enum")
+    if target in call.trace.classes:
+        return call.of(enum.EnumMeta.__call__, [target, *real]).interpret()
+    if call.interp.fakes is not None:
         # Which member it is decides what the code does next.
         real = [settle_all(real[0])]
     if is_value(real[0]):
-        interp.trace.settle(real[0])
-        return interp.finish(f, target(*real), then, data)
-    raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
+        call.trace.settle(real[0])
+        return call.finish(target(*real))
+    raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum")
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         object.__new__: _object_new,
-        object.__init__: _object_init,
+        object.__init__: Call.run_here,
         builtins.isinstance: _isinstance,
         builtins.issubclass: _issubclass,
         is_a: _is_a,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from fineline.builtins.subscripts import store_dict_item
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a
@@ -24,25 +24,25 @@ from fineline.objects.attribute_reads import in_python, type_info
 from fineline.objects.mapping_proxies import shown
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 
 TENSOR_LEN = Tensor.__len__
 
 
-def _container_init(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _container_init(call: Call) -> Frame | None:
     """Handles ``list.__init__`` and similar methods of an object made here: updates an empty container."""
-    trace = interp.trace
-    obj, rest = args[0], args[1:]
-    if not trace.active or (not rest and not kwargs):
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    trace = call.trace
+    obj, rest = call.args[0], call.args[1:]
+    if not trace.active or (not rest and not call.kwargs):
+        return call.run_natively()
     update = next(u for t, u in UPDATES if is_a(obj, t))
-    if len(obj) or id(obj) not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or kwargs)):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{type(obj).__name__}.__init__ of a container that is in use").to(then, data)
+    if len(obj) or id(obj) not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or call.kwargs)):
+        raise call.graph_break("FL411", f"{type(obj).__name__}.__init__ of a container that is in use")
     if is_a(obj, collections.defaultdict):
         obj.default_factory = rest[0]
         rest = rest[1:]
-    return interp.call(f, update, [obj, *rest], kwargs, then, data)
+    return call.instead(update, [obj, *rest], call.kwargs)
 
 
 UPDATES = (
@@ -54,45 +54,42 @@ UPDATES = (
 )
 
 
-def _bool(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) != 1 or kwargs:
-        return interp.finish(f, bool(*args, **(kwargs or {})), then, data)
-    try:
-        return interp.boolean(interp, f, args[0], then, data)
-    except GraphBreak as b:
-        raise b.to(then, data) from None
+def _bool(call: Call) -> Frame | None:
+    if len(call.args) != 1 or call.kwargs:
+        return call.finish(bool(*call.args, **(call.kwargs or {})))
+    return call.interp.boolean(call.interp, call.frame, call.args[0], call.then)
 
 
-def _len(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) != 1:
-        return interp.finish(f, len(*args), then, data)
-    return length(interp, f, args[0], then, data)
+def _len(call: Call) -> Frame | None:
+    if len(call.args) != 1:
+        return call.finish(len(*call.args))
+    return length(call.interp, call.frame, call.args[0], call.then)
 
 
-def length(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> Frame | None:
     trace = interp.trace
     t = type(obj)
     if trace.active:
         if is_a(obj, Tensor) and type_info(trace, interp.type_of(obj)).look(trace, "__len__")[1] is TENSOR_LEN:
             if overrides(obj):
-                raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators").to(then, data)
+                raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators")
             if trace.recorder.unmeasured and not trace.recorder.measured(obj):
-                raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values").to(then, data)
+                raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
             # Of a tensor without dimensions Python says what is wrong.
             size = interp.memory(obj).shape[0] if interp.fakes is not None and obj.dim() else len(obj)
-            return interp.finish(f, size, then, data)
+            return interp.finish(f, size, then)
         if t in c_calls.CONTAINERS:
-            return interp.finish(f, _read_length(trace, obj, then, data), then, data)
+            return interp.finish(f, _read_length(trace, obj, then), then)
         if t.__flags__ & HEAP_TYPE:
             method = type_info(trace, t).look(trace, "__len__")[1]
             if in_python(method):
-                return interp.call(f, protocols.length, [obj], None, then, data)
-            return interp.finish(f, _read_length(trace, obj, then, data), then, data)
-        return c_calls.call(interp, f, len, len, [obj], None, then, data)
-    return interp.finish(f, len(obj), then, data)
+                return interp.call(f, protocols.length, [obj], None, then)
+            return interp.finish(f, _read_length(trace, obj, then), then)
+        return c_calls.call_c(Call(interp, f, len, [obj], None, then))
+    return interp.finish(f, len(obj), then)
 
 
-def _read_length(trace: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
+def _read_length(trace: SegmentTrace, obj: Any, then: Delivery | None) -> Any:
     """Returns the guarded length of a container, or a symbol if it is the length that varies."""
     src = trace.sources.get(id(obj))
     if src is not None and id(obj) not in trace.expanded and not is_a(obj, (str, bytes)):
@@ -107,76 +104,72 @@ def _read_length(trace: SegmentTrace, obj: Any, then: Any, data: Any) -> Any:
             try:
                 trace.expand(obj, ordered=False)
             except NotForGraph as e:
-                raise GraphBreak(len, (obj,), None, "FL413", str(e)).to(then, data) from None
+                raise GraphBreak(len, (obj,), None, "FL413", str(e)) from None
         elif is_a(obj, SIZED):
             trace.guards.check(src, "len", len(obj))
         else:
-            raise GraphBreak(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside").to(then, data)
+            raise GraphBreak(len, (obj,), None, "FL413", f"len of a {type(obj).__name__} from outside")
     return len(obj)
 
 
-def _tuple_new(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _tuple_new(call: Call) -> Frame | None:
     """Handles ``tuple.__new__(cls, iterable)``, as named tuples call it: lists the items of the iterable first."""
-    trace = interp.trace
-    if len(args) == 2 and not kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
-        return interp.call(f, protocols.listed, [args[1]], None, _tuple_filled, (fn, args[0], then, data))
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    trace, args = call.trace, call.args
+    if len(args) == 2 and not call.kwargs and is_a(args[0], type) and (trace.active or c_calls.polyfill_needed(args)):
+        return call.instead(protocols.listed, [args[1]], None, _tuple_filled, call.fn, args[0])
+    return c_calls.call_c(call)
 
 
-def _size(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(call: Call) -> Frame | None:
     """Handles ``torch.Size(iterable)``."""
-    if interp.trace.active and len(args) == 1 and not kwargs:
-        return interp.call(f, protocols.listed, args, None, _size_filled, (then, data))
-    return c_calls.call(interp, f, cls, cls, args, kwargs, then, data) if args or kwargs else interp.finish(f, torch.Size(), then, data)
+    if call.trace.active and len(call.args) == 1 and not call.kwargs:
+        return call.instead(protocols.listed, call.args, None, _size_filled)
+    return c_calls.call_c(call) if call.args or call.kwargs else call.finish(torch.Size())
 
 
-def _size_filled(interp: Interp, f: Frame, items: list, state: tuple) -> Frame | None:
+def _size_filled(interp: Interp, f: Frame, items: list, then: Delivery | None) -> Frame | None:
     if not only_numbers(items):
-        raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number").to(*state)
-    return interp.finish(f, torch.Size(items), *state)
+        raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number")
+    return interp.finish(f, torch.Size(items), then)
 
 
-def _tuple_filled(interp: Interp, f: Frame, items: list, state: tuple) -> Frame | None:
-    fn, cls, then, data = state
+def _tuple_filled(interp: Interp, f: Frame, items: list, then: Delivery | None, fn: Any, cls: type) -> Frame | None:
     result = fn(cls, items)
     interp.trace.made.add(id(result))
-    return interp.finish(f, result, then, data)
+    return interp.finish(f, result, then)
 
 
-def _get(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get(call: Call) -> Frame | None:
     """Handles ``dict.get`` and ``dict.setdefault``, which read one key: no other key is guarded."""
-    trace = interp.trace
-    plain = trace.active and not kwargs and len(args) in (2, 3) and type(args[0]) is dict
+    trace, args = call.trace, call.args
+    plain = trace.active and not call.kwargs and len(args) in (2, 3) and type(args[0]) is dict
     src = trace.sources.get(id(args[0])) if plain else None
     if not plain or (src is None and id(args[0]) not in trace.made):
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return c_calls.call_c(call)
     d, key = args[0], settle_all(args[1])
     if not c_calls.key_plain(trace, key, d):
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return c_calls.call_c(call)
     if dict.__contains__(d, key):
-        return interp.finish(f, trace.read_key(d, src, key, dict.__getitem__(d, key)), then, data)
+        return call.finish(trace.read_key(d, src, key, dict.__getitem__(d, key)))
     default = args[2] if len(args) == 3 else None
     trace.read_absent(d, src, key)
-    if fn is dict.setdefault:
+    if call.fn is dict.setdefault:
         store_dict_item(trace, d, key, default)
-    return interp.finish(f, default, then, data)
+    return call.finish(default)
 
 
-def _get_shown(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_shown(call: Call) -> Frame | None:
     """Handles ``mappingproxy.get`` by ``get`` of its dict."""
-    trace = interp.trace
-    if not trace.active or kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
-    try:
-        inner = shown(trace, args[0])
-    except NotForGraph as e:
-        raise GraphBreak(fn, tuple(args), None, "FL413", str(e)).to(then, data) from None
+    trace, args = call.trace, call.args
+    if not trace.active or call.kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
+        return c_calls.call_c(call)
+    inner = shown(trace, args[0])
     if not is_a(inner, dict) or type_info(trace, type(inner)).look(trace, "get")[1] is not dict.get:
-        return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
-    return interp.call(f, dict.get, [inner, *args[1:]], None, then, data)
+        return c_calls.call_c(call)
+    return call.instead(dict.get, [inner, *args[1:]])
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         tuple.__new__: _tuple_new,
         torch.Size: _size,

@@ -12,10 +12,9 @@ from typing import Any
 
 from fineline.bytecode.place import calling
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.tables import attributes
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler
 from fineline.tracing.tracebacks import variables_of
 
 # Where debuggers come from, and what their functions are called that stop in them.
@@ -30,14 +29,14 @@ def stops(fn: FunctionType) -> bool:
     return fn.__qualname__ in NAMES and (module.partition(".")[0] in _PACKAGES or module == "torch.distributed")
 
 
-def stop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def stop(call: Call) -> Frame | None:
     """Calls what stops in a debugger; while a call is captured, that is no call to capture any more."""
-    if not interp.trace.active:
-        return interp.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)
-    if fn in SPECIALS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off").to(then, data)
-    name = "breakpoint" if fn in SPECIALS else f"{fn.__module__}.{fn.__qualname__}"
-    raise GraphBreak(fn, tuple(args), kwargs, STOPS, f"{name}() stops in a debugger").to(then, data)
+    if not call.trace.active:
+        return call.finish(call_from(call.frame, call.fn, tuple(call.args), call.kwargs))
+    if call.fn in HANDLERS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
+        raise call.graph_break("FL411", "breakpoint(), which PYTHONBREAKPOINT turns off")
+    name = "breakpoint" if call.fn in HANDLERS else f"{call.fn.__module__}.{call.fn.__qualname__}"
+    raise call.graph_break(STOPS, f"{name}() stops in a debugger")
 
 
 def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
@@ -54,4 +53,4 @@ def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -
     return call()
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(dict.fromkeys(attributes(builtins, "breakpoint"), stop))
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(dict.fromkeys(attributes(builtins, "breakpoint"), stop))

@@ -7,7 +7,7 @@ import collections
 import enum
 import itertools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
@@ -30,7 +30,7 @@ from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.policy.break_settings import breaks_here
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.rules import call_ruled
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 TENSOR_ITER = Tensor.__iter__
 # Iterators of which each item is a tuple of its own.
@@ -42,32 +42,32 @@ def _all_parts(t: Tensor) -> tuple:
     return tuple(iter(t))
 
 
-def iterate(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = None) -> Frame | None:
+def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> Frame | None:
     """Delivers ``iter(obj)``."""
     trace = interp.trace
     t = type(obj)
     if t is InterpretedGenerator or (t in c_calls.ITERATORS and id(obj) not in trace.sources):
-        return interp.finish(f, obj, then, data)
+        return interp.finish(f, obj, then)
     if not trace.active:
         method = raw_lookup(t, "__iter__")
         if in_python(method) and not is_a(obj, (Tensor, type)):
-            return call_special(interp, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
-        return interp.finish(f, interp.native(iter, (obj,), None), then, data)
+            return call_special(interp, f, method, obj, "__iter__", then=Delivery(_an_iterator, then))
+        return interp.finish(f, interp.native(iter, (obj,), None), then)
     if t in c_calls.CONTAINERS or t in c_calls.VIEWS or t in (str, bytes, range, torch.Size):
-        return _native_iter(interp, f, obj, then, data)
+        return _native_iter(interp, f, obj, then)
     if is_a(obj, Tensor):
         method = type_info(trace, interp.type_of(obj)).look(trace, "__iter__")[1]
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
-            return interp.call(f, method, [obj], None, _an_iterator, (then, data))
+            return interp.call(f, method, [obj], None, Delivery(_an_iterator, then))
         if overrides(obj):
-            raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(_over_parts, (then, data))
+            raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(Delivery(_native_iter, then))
         rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
-            return call_ruled(interp, f, TENSOR_ITER, [obj], None, then, data, rule)
+            return call_ruled(Call(interp, f, TENSOR_ITER, [obj], None, then), rule)
         try:
             if eagerly is not None:
-                call_ruled(interp, f, TENSOR_ITER, [obj], None, None, None, eagerly)
+                call_ruled(Call(interp, f, TENSOR_ITER, [obj], None, None), eagerly)
             if obj.dim() == 0:
                 iter(obj)
             parts = interp.tensors.operator(interp, Tensor.unbind, [obj, 0], None, True)
@@ -75,50 +75,46 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Any = None, data: Any = No
             # All at once, as an iterator from outside would break the graph at each item.
             graph_break = GraphBreak(tuple, (obj,), None, b.error, b.reason)
             graph_break.rule = b.rule
-            raise graph_break.to(_over_parts, (then, data)) from None
+            raise graph_break.to(Delivery(_native_iter, then)) from None
         it = iter(parts)
         trace.made.add(id(it))
-        return interp.finish(f, it, then, data)
+        return interp.finish(f, it, then)
     if is_a(obj, enum.EnumMeta) and obj not in trace.classes:
-        return interp.finish(f, iter(list(obj)), then, data)
+        return interp.finish(f, iter(list(obj)), then)
     info = type_info(trace, t)
     method = info.look(trace, "__iter__")[1]
     if in_python(method):
-        return call_special(interp, f, method, obj, "__iter__", then=_an_iterator, data=(then, data))
+        return call_special(interp, f, method, obj, "__iter__", then=Delivery(_an_iterator, then))
     if method is not None:
         if is_a(obj, (list, tuple, dict, set, frozenset, collections.deque)):
-            return _native_iter(interp, f, obj, then, data)
+            return _native_iter(interp, f, obj, then)
         if id(obj) in trace.made and hasattr(t, "__next__"):
-            return interp.finish(f, obj, then, data)
-        raise GraphBreak(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}").to(then, data)
+            return interp.finish(f, obj, then)
+        raise GraphBreak(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}")
     if is_a(info.look(trace, "__getitem__")[1], types.FunctionType):
-        return interp.call(f, ITER_SEQUENCE, [obj], None, c_calls.stand_in, (then, data))
-    return interp.finish(f, iter(obj), then, data)
+        return interp.call(f, ITER_SEQUENCE, [obj], None, Delivery(c_calls.stand_in, then))
+    return interp.finish(f, iter(obj), then)
 
 
-def _an_iterator(interp: Interp, f: Frame, it: Any, state: tuple) -> Frame | None:
+def _an_iterator(interp: Interp, f: Frame, it: Any, then: Delivery | None) -> Frame | None:
     """Checks and delivers the result of an ``__iter__`` that is written in Python."""
     if not is_a(it, InterpretedGenerator) and special_method(interp.trace, type(it), "__next__") is None:
         raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
-    return interp.finish(f, it, *state)
+    return interp.finish(f, it, then)
 
 
-def _over_parts(interp: Interp, f: Frame, parts: tuple, state: tuple) -> Frame | None:
-    return _native_iter(interp, f, parts, *state)
-
-
-def _native_iter(interp: Interp, f: Frame, obj: Any, then: Any, data: Any) -> Frame | None:
+def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> Frame | None:
     if interp.unsteady and type(obj) is not list and interp.unlike(f, obj):
-        raise GraphBreak(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time").to(then, data)
+        raise GraphBreak(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time")
     try:
         if type(obj) is not list:
             interp.trace.expand(obj)
     except Exception as e:
         let_pass(e)
-        raise GraphBreak(iter, (obj,), None, "FL413", str(e)).to(then, data) from None
+        raise GraphBreak(iter, (obj,), None, "FL413", str(e)) from None
     it = iter(obj)
     interp.trace.made.add(id(it))
-    return interp.finish(f, it, then, data)
+    return interp.finish(f, it, then)
 
 
 def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
@@ -134,24 +130,25 @@ def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
     return any([at <= ip <= end for ip in interp.lessons.break_places.get(f.info.code, ())])
 
 
-def _range(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _range(call: Call) -> Frame | None:
     """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
+    interp, args = call.interp, call.args
     if (
-        interp.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
-        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, f) and breaks_here(interp.options.breaks) == "any"
+        interp.fakes is not None and not call.kwargs and call.then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
+        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, call.frame) and breaks_here(interp.options.breaks) == "any"
     ):  # fmt: skip
         at, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
         if type(step) is int and step:
-            return interp.call(f, RangeIterator, [at, stop, step], None, c_calls.stand_in, (then, data))
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+            return call.instead(RangeIterator, [at, stop, step], None, c_calls.stand_in)
+    return c_calls.call_c(call)
 
 
-def _iter(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) == 1:
-        return iterate(interp, f, args[0], then, data)
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    return interp.call(f, ITER_CALLABLE, args, kwargs, c_calls.stand_in, (then, data))
+def _iter(call: Call) -> Frame | None:
+    if len(call.args) == 1:
+        return iterate(call.interp, call.frame, call.args[0], call.then)
+    if not call.trace.active:
+        return call.run_natively()
+    return call.instead(ITER_CALLABLE, call.args, call.kwargs, c_calls.stand_in)
 
 
 class Stepped:
@@ -172,33 +169,33 @@ def step_eagerly(it: Any, given: Any = None) -> Stepped:
         return Stepped(stop.value, True)
 
 
-def _next(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) == 2:
-        return interp.call(f, protocols.next_or, args, None, then, data)
-    it = args[0]
-    trace = interp.trace
+def _next(call: Call) -> Frame | None:
+    if len(call.args) == 2:
+        return call.instead(protocols.next_or, call.args)
+    it = call.args[0]
+    trace = call.trace
     t = type(it)
     if t is InterpretedGenerator:
-        return interp.resume_generator(f, it, None, then, data)
+        return call.interp.resume_generator(call.frame, it, None, call.then)
     if t in c_calls.ITERATORS and id(it) not in trace.sources and c_calls.plain(trace, it):
-        return interp.finish(f, next_item(trace, it), then, data)
+        return call.finish(next_item(trace, it))
     method = special_method(trace, t, "__next__")
     if is_a(method, types.FunctionType):
-        return interp.call(f, method, [it], None, then, data)
+        return call.instead(method, [it])
     if method is None or method is MISSING or not trace.active:
-        return interp.finish(f, interp.native(next, (it,), None), then, data)
-    raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {t.__name__}").to(then, data)
+        return call.finish(call.interp.native(next, (it,), None))
+    raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
 
-def _next_carried(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _next_carried(call: Call) -> Frame | None:
     """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
-    it, trace = args[0], interp.trace
+    it, trace = call.args[0], call.trace
     if not trace.active or it.ended:
-        return interp.finish(f, next(it), then, data)
+        return call.finish(next(it))
     src, ahead = trace.sources[id(it.iterator)], it.taken
     name = STANDING[type(it)].__name__
     if any([id(x) in trace.mutations.written for x in containers_of(it.iterator)]):
-        raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to").to(then, data)
+        raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to")
     try:
         # Where the segment has read the container as a whole, symbols may stand in it.
         value = trace.mutations.original(next(it))
@@ -207,9 +204,9 @@ def _next_carried(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, th
         raise
     except RuntimeError:
         # The container has changed: the iterator says so itself.
-        raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size").to(then, data) from None
-    value = read_item(interp, value, trace.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
-    return interp.finish(f, value, then, data)
+        raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size") from None
+    value = read_item(call.interp, value, trace.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
+    return call.finish(value)
 
 
 def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
@@ -228,42 +225,42 @@ def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
     return trace.read(v, src)
 
 
-def _generator_method(verb: str) -> Callable:
-    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-        gen = args[0]
+def _generator_method(verb: str) -> Handler:
+    def handler(call: Call) -> Frame | None:
+        args, gen = call.args, call.args[0]
         real = gen.given if type(gen) is InterpretedGenerator else gen
         if type(real) is types.GeneratorType:
             # Eager code has been given it.
-            return interp.call(f, getattr(real, fn.__name__), args[1:], kwargs, then, data)
+            return call.instead(getattr(real, call.fn.__name__), args[1:], call.kwargs)
         if verb == "next":
-            return interp.resume_generator(f, gen, None, then, data)
+            return call.interp.resume_generator(call.frame, gen, None, call.then)
         if verb == "send":
-            return interp.resume_generator(f, gen, args[1], then, data)
+            return call.interp.resume_generator(call.frame, gen, args[1], call.then)
         if verb == "iter":
-            return interp.finish(f, gen, then, data)
+            return call.finish(gen)
         if verb == "throw":
             typ, val = args[1], args[2] if len(args) > 2 else None
             exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
-            return interp.resume_generator(f, gen, None, then, data, None, exc)
+            return call.interp.resume_generator(call.frame, gen, None, call.then, None, exc)
         if gen.state in ("new", "closed"):
             gen.state, gen.frame = "closed", None
-            return interp.finish(f, None, then, data)
-        return interp.call(f, close_generator, [gen, interp.trace.fresh(GeneratorExit())], None, then, data)
+            return call.finish(None)
+        return call.instead(close_generator, [gen, call.trace.fresh(GeneratorExit())])
 
     return handler
 
 
-def _frame_of(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    gen = args[0]
+def _frame_of(call: Call) -> Frame | None:
+    gen = call.args[0]
     if gen.state == "closed" and gen.given is None:
-        return interp.finish(f, None, then, data)
-    raise GraphBreak(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame").to(then, data)
+        return call.finish(None)
+    raise GraphBreak(getattr, (gen, "gi_frame"), None, "FL410", "a generator's frame")
 
 
-def _unraisable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if interp.trace.active:
-        raise GraphBreak(fn, (args[0], args[1]), None, "FL410", "a generator raises when its last reference goes").to(then, data)
-    return interp.finish(f, fn(*args), then, data)
+def _unraisable(call: Call) -> Frame | None:
+    if call.trace.active:
+        raise call.graph_break("FL410", "a generator raises when its last reference goes")
+    return call.run_here()
 
 
 def close_generator(gen: Any, exc: Any) -> None:
@@ -275,22 +272,21 @@ def close_generator(gen: Any, exc: Any) -> None:
     raise RuntimeError("generator ignored GeneratorExit")
 
 
-def _zip(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _zip(call: Call) -> Frame | None:
     """Handles zip() and enumerate() of user-defined iterables: makes the native iterator over the results of ``__iter__``, if these are native."""
-    trace = interp.trace
-    first = args[:1] if fn is enumerate else args
+    trace = call.trace
+    first = call.args[:1] if call.fn is enumerate else call.args
     if trace.active and not all(c_calls.plain(trace, a) for a in first):
-        return interp.call(f, protocols.iterators, [first], None, _over_iterators, (fn, args, kwargs, then, data))
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return call.instead(protocols.iterators, [first], None, _over_iterators, call.fn, call.args, call.kwargs)
+    return c_calls.call_c(call)
 
 
-def _over_iterators(interp: Interp, f: Frame, iterators: tuple, state: tuple) -> Frame | None:
-    fn, args, kwargs, then, data = state
+def _over_iterators(interp: Interp, f: Frame, iterators: tuple, then: Delivery | None, fn: Any, args: list, kwargs: dict | None) -> Frame | None:
     full = [*iterators, *args[1:]] if fn is enumerate else iterators
-    return c_calls.call(interp, f, fn, fn, list(full), kwargs, then, data)
+    return c_calls.call_c(Call(interp, f, fn, list(full), kwargs, then))
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         builtins.iter: _iter,
         builtins.next: _next,

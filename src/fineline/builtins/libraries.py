@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.objects import c_calls
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler
 
 _CAPTURING = "transformers.utils.output_capturing"
 
@@ -49,50 +48,50 @@ def stand_in(fn: types.FunctionType) -> Callable | None:
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
 
 
-def _pattern(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pattern(call: Call) -> Frame | None:
     """Handles the compilation of a pattern in ``re``, which happens once: its result for a text is like a constant."""
-    pattern, flags = [*args, *(kwargs or {}).values()]
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, (pattern, flags), None), then, data)
+    pattern, flags = call.values()
+    if not call.trace.active:
+        return call.finish(call.interp.native(call.fn, (pattern, flags), None))
     if type(pattern) not in (str, bytes) or type(flags) not in (int, re.RegexFlag) or flags & re.DEBUG:
-        return interp.push_function(f, fn, args, kwargs, then, data)
-    interp.trace.settle(pattern)
-    interp.trace.settle(flags)
-    compiled = interp.native(fn, (pattern, flags), None)
-    interp.trace.pin(compiled, "pattern")
-    return interp.finish(f, compiled, then, data)
+        return call.interpret()
+    call.trace.settle(pattern)
+    call.trace.settle(flags)
+    compiled = call.interp.native(call.fn, (pattern, flags), None)
+    call.trace.pin(compiled, "pattern")
+    return call.finish(compiled)
 
 
-def _replaced(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _replaced(call: Call) -> Frame | None:
     """Handles ``Pattern.sub`` and ``subn``, which run no user code if the replacement is a text."""
-    values = (*args, *(kwargs or {}).values())
-    if interp.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{fn.__qualname__} calls a function for each match").to(then, data)
-    for v in values if interp.trace.active else ():
-        interp.trace.settle(v)
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    values = call.values()
+    if call.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
+        raise call.graph_break("FL412", f"{call.fn.__qualname__} calls a function for each match")
+    for v in values if call.trace.active else ():
+        call.trace.settle(v)
+    return call.run_natively()
 
 
-def _path(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _path(call: Call) -> Frame | None:
     """Handles ``os.fspath``: returns a text itself, and breaks the graph for an object, whose method it calls."""
-    if interp.trace.active and type(args[0]) not in (str, bytes):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"os.fspath asks a {type(args[0]).__name__}").to(then, data)
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    if call.trace.active and type(call.args[0]) not in (str, bytes):
+        raise call.graph_break("FL412", f"os.fspath asks a {type(call.args[0]).__name__}")
+    return call.run_natively()
 
 
-def _enabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _enabled(call: Call) -> Frame | None:
     """Handles ``Logger.isEnabledFor``: makes the logger cache its answer now, because it takes a lock to store the first one."""
-    if interp.trace.active and len(args) == 2 and type(args[0]) in (logging.Logger, logging.RootLogger) and type(args[1]) is int:
-        fn(*args)
-    return interp.push_function(f, fn, args, kwargs, then, data)
+    if call.trace.active and len(call.args) == 2 and type(call.args[0]) in (logging.Logger, logging.RootLogger) and type(call.args[1]) is int:
+        call.fn(*call.args)
+    return call.interpret()
 
 
-def _pickled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _pickled(call: Call) -> Frame | None:
     """Handles ``pickle.dumps`` of plain values, such as the arguments in a cache's key (gpytorch): it depends only on their values."""
-    values = [*args, *(kwargs or {}).values()]
-    if interp.trace.active and not _told_by_equality(values, []):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL410", "a pickle of more than plain values, each there once").to(then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    values = call.values()
+    if call.trace.active and not _told_by_equality(values, []):
+        raise call.graph_break("FL410", "a pickle of more than plain values, each there once")
+    return c_calls.call_c(call)
 
 
 def _told_by_equality(values: Any, seen: list) -> bool:
@@ -115,7 +114,7 @@ def _told_by_equality(values: Any, seen: list) -> bool:
     return True
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         pickle.dumps: _pickled,
         re._compile: _pattern,  # type: ignore[attr-defined]

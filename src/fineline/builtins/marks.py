@@ -8,7 +8,7 @@ import logging
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +27,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.stance import Stances
 from fineline.symbolic.arithmetic import settled
 from fineline.tracing.identity_guards import METHOD, identify, known_code
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
@@ -59,7 +59,7 @@ RECORDING = frozenset(
 GROWING = inspect.unwrap(torch.optim.LBFGS.step)
 
 
-def known_function(interp: Interp, fn: types.FunctionType) -> Callable | None:
+def known_function(interp: Interp, fn: types.FunctionType) -> Handler | None:
     """Returns the handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
     if id(fn.__code__) in TRACERS:
         return traces_itself
@@ -70,34 +70,33 @@ def known_function(interp: Interp, fn: types.FunctionType) -> Callable | None:
     return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
 
 
-def _stands_in(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    plain: Any = stand_in(fn)
-    interp.trace.pin(plain, plain.__qualname__)
-    return interp.call(f, plain, args, kwargs, then, data)
+def _stands_in(call: Call) -> Frame | None:
+    plain: Any = stand_in(call.fn)
+    call.trace.pin(plain, plain.__qualname__)
+    return call.instead(plain, call.args, call.kwargs)
 
 
-def _recorded(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _recorded(call: Call) -> Frame | None:
     """Breaks the graph at a function that writes a log record, which contains the time and place of its call, or an exception's traceback."""
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__qualname__} writes a record of when or where something happened").to(then, data)
+    return call.run_eagerly("FL411", f"{call.fn.__qualname__} writes a record of when or where something happened")
 
 
-def _calls_back(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _calls_back(call: Call) -> Frame | None:
     """Runs a function in Python at a graph break; the functions among its arguments are captured."""
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    plain, given = fn, args
+    interp = call.interp
+    if not call.trace.active:
+        return call.run_natively()
+    plain, given = call.fn, call.args
     if interp.run_frame is not None:
-        plain, given = type(interp.run_frame).calling, [interp.run_frame, fn, *args]
-        interp.trace.pin(plain, fn.__qualname__)
-        interp.trace.pin(interp.run_frame, fn.__qualname__)
-    graph_break = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+        plain, given = type(interp.run_frame).calling, [interp.run_frame, call.fn, *call.args]
+        call.trace.pin(plain, call.fn.__qualname__)
+        call.trace.pin(interp.run_frame, call.fn.__qualname__)
+    graph_break = GraphBreak(plain, tuple(given), call.kwargs, "FL400", f"{call.fn.__qualname__} is disabled")
     graph_break.rule = "built-in: each of its calls would be a program of its own"
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
-def own_function(fn: types.FunctionType) -> Callable | None:
+def own_function(fn: types.FunctionType) -> Handler | None:
     """Returns the handler for a function of fineline's that captured code calls, or for what `install` put instead of one of PyTorch's."""
     # A wrapper of the user's may have a copy of the entry: functools.wraps makes one.
     if fn.__dict__.get("fineline_door", (None,))[0] == id(fn):
@@ -106,19 +105,19 @@ def own_function(fn: types.FunctionType) -> Callable | None:
     return _declares if names is not None and fn.__qualname__ in names else None
 
 
-def _declares(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise GraphBreak(fn, tuple(args), kwargs, "FL433", f"{fn.__qualname__} is called").to(then, data)
+def _declares(call: Call) -> Frame | None:
+    raise call.graph_break("FL433", f"{call.fn.__qualname__} is called")
 
 
-def _door(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    inside = fn.__dict__["fineline_door"][1]
+def _door(call: Call) -> Frame | None:
+    inside = call.fn.__dict__["fineline_door"][1]
     if inside is None:
-        _declares(interp, f, fn, args, kwargs, then, data)
-    interp.trace.pin(inside, getattr(inside, "__qualname__", type(inside).__qualname__))
-    return interp.call(f, inside, args, kwargs, then, data)
+        _declares(call)
+    call.trace.pin(inside, getattr(inside, "__qualname__", type(inside).__qualname__))
+    return call.instead(inside, call.args, call.kwargs)
 
 
-def marked_by_torch(interp: Interp, target: types.FunctionType) -> Callable | None:
+def marked_by_torch(interp: Interp, target: types.FunctionType) -> Handler | None:
     """Returns the handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
     found = torch_mark(target)
     if found is None:
@@ -175,142 +174,138 @@ def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
     return None
 
 
-def dynamo_function(fn: types.FunctionType) -> Callable | None:
+def dynamo_function(fn: types.FunctionType) -> Handler | None:
     """Returns the handler for a function of torch._dynamo."""
     return _DYNAMO.get(dynamo_kind(fn))
 
 
-def _disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _disabled(call: Call) -> Frame | None:
+    fn = call.fn
     plain = fn
     if fn.__code__.co_qualname != _TORCH_DISABLE:
-        guard_mark(interp.trace, fn)
+        guard_mark(call.trace, fn)
     else:
-        identify(interp.trace, fn)
+        identify(call.trace, fn)
         # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
         plain = fn.__wrapped__
-        interp.trace.pin(plain, plain.__qualname__)
-    given = args
-    if torch_mark(fn) == "disable_frame" and interp.run_frame is not None:
+        call.trace.pin(plain, plain.__qualname__)
+    given = call.args
+    if torch_mark(fn) == "disable_frame" and call.interp.run_frame is not None:
         # The function is its first argument, as each call may bring another one.
-        plain, given = interp.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *args]
-        interp.trace.pin(plain, fn.__qualname__)
-    graph_break = GraphBreak(plain, tuple(given), kwargs, "FL400", f"{fn.__qualname__} is disabled")
+        plain, given = call.interp.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *call.args]
+        call.trace.pin(plain, fn.__qualname__)
+    graph_break = GraphBreak(plain, tuple(given), call.kwargs, "FL400", f"{fn.__qualname__} is disabled")
     original = inspect.unwrap(fn)
     at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
     graph_break.rule = f"torch.compiler.disable{at}"
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
-def compiled_by_torch(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def compiled_by_torch(call: Call) -> Frame | None:
     """Calls the function under torch.compile. It is known by its code, because libraries compile the same function again at each call."""
-    known_code(interp.trace, fn)
-    return load_attr(interp, f, fn, "_torchdynamo_orig_callable", _call_original, (args, kwargs, then, data))
+    known_code(call.trace, call.fn)
+    return call.callee().of(load_attr, call.interp, call.frame, call.fn, "_torchdynamo_orig_callable")
 
 
 # The handlers that guard what they know of the function themselves.
 KNOWN_BY_CODE = frozenset({compiled_by_torch, _disabled})
 
 
-def _call_original(interp: Interp, f: Frame, plain: Any, state: tuple) -> Frame | None:
-    args, kwargs, then, data = state
-    return interp.call(f, plain, args, kwargs, then, data)
-
-
-def _unwrapped(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    plain = fn.__wrapped__
-    interp.trace.pin(plain, plain.__qualname__)
-    return interp.call(f, plain, args, kwargs, then, data)
+def _unwrapped(call: Call) -> Frame | None:
+    plain = call.fn.__wrapped__
+    call.trace.pin(plain, plain.__qualname__)
+    return call.instead(plain, call.args, call.kwargs)
 
 
 def _nothing() -> None:
     """Runs at an explicit graph break, and does nothing."""
 
 
-def explicit_break(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not interp.trace.active:
-        return interp.finish(f, None, then, data)
-    msg = args[0] if args else (kwargs or {}).get("msg")
-    rule = break_rule(f"{f.file}:{f.line}", msg)
+def explicit_break(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.finish(None)
+    msg = call.args[0] if call.args else (call.kwargs or {}).get("msg")
+    rule = break_rule(f"{call.frame.file}:{call.frame.line}", msg)
     if MARKS.is_without(rule):
-        return interp.finish(f, None, then, data)
-    if interp.fired is not None:
-        interp.fired[rule] += 1
+        return call.finish(None)
+    if call.interp.fired is not None:
+        call.interp.fired[rule] += 1
     graph_break = GraphBreak(_nothing, (), None, "FL401", f"graph_break({msg!r})" if msg else "graph_break()")
     graph_break.message = msg
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
-def gives(value: Any) -> Callable:
+def gives(value: Any) -> Handler:
     """Returns the handler of what always gives ``value``."""
 
-    def give(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        return interp.finish(f, value, then, data)
+    def give(call: Call) -> Frame | None:
+        return call.finish(value)
 
     return give
 
 
-def _identity(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, args[0], then, data)
+def _identity(call: Call) -> Frame | None:
+    return call.finish(call.args[0])
 
 
-def _opaque(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise GraphBreak(fn, tuple(args), kwargs, "FL402", f"{fn.__qualname__} belongs to another compiler").to(then, data)
+def _opaque(call: Call) -> Frame | None:
+    raise call.graph_break("FL402", f"{call.fn.__qualname__} belongs to another compiler")
 
 
-def traces_itself(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    raise GraphBreak(fn, tuple(args), kwargs, "FL521", f"{fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself").to(then, data)
+def traces_itself(call: Call) -> Frame | None:
+    raise call.graph_break("FL521", f"{call.fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself")
 
 
-def _original(name: str) -> Callable:
+def _original(name: str) -> Handler:
     """Calls what the wrapper has in a variable of this name; the rest is that compiler's bookkeeping."""
 
-    def call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        plain = fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
-        interp.trace.pin(plain, name)
-        return interp.call(f, plain, args, kwargs, then, data)
+    def handler(call: Call) -> Frame | None:
+        plain = call.fn.__closure__[call.fn.__code__.co_freevars.index(name)].cell_contents
+        call.trace.pin(plain, name)
+        return call.instead(plain, call.args, call.kwargs)
 
-    return call
+    return handler
 
 
-def _stance(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _stance(call: Call) -> Frame | None:
     """Refuses `set_stance` in captured code, because the stance decides what is captured."""
-    if interp.trace.active:
-        interp.abandoned = interp.refusal("FL105", "set_stance in captured code", f, "built-in: what is captured depends on the stance")
+    if call.trace.active:
+        call.interp.abandoned = call.interp.refusal("FL105", "set_stance in captured code", call.frame, "built-in: what is captured depends on the stance")
         raise CaptureAborted
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    return call.run_natively()
 
 
-def _hold(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _hold(call: Call) -> Frame | None:
     """Does nothing in captured code: a program captures nothing by itself."""
-    return interp.finish(f, None if interp.trace.active else interp.native(fn, tuple(args), kwargs), then, data)
+    return call.finish(None if call.trace.active else call.native())
 
 
-def _marks_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _marks_size(call: Call) -> Frame | None:
     """Refuses a mark on a size in captured code, where it is too late: a mark decides how an input is captured."""
-    if interp.trace.active:
-        interp.abandoned = interp.refusal("FL105", f"{fn.__name__} in captured code", f)
+    if call.trace.active:
+        call.interp.abandoned = call.interp.refusal("FL105", f"{call.fn.__name__} in captured code", call.frame)
         raise CaptureAborted
-    return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    return call.run_natively()
 
 
-def _settles_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def _settles_size(call: Call) -> Frame | None:
     """Handles ``mark_static``: guards the sizes as constants from here on."""
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    given = dict(zip(("t", "index"), args, strict=False)) | (kwargs or {})
+    if not call.trace.active:
+        return call.run_natively()
+    given = dict(zip(("t", "index"), call.args, strict=False)) | (call.kwargs or {})
     t, index = given.get("t"), given.get("index")
-    if interp.fakes is not None and is_a(t, torch.Tensor):
+    if call.interp.fakes is not None and is_a(t, torch.Tensor):
         indices = range(t.dim()) if index is None else index if is_a(index, (list, tuple)) else [index]
-        shape, src = interp.memory(t).shape, interp.trace.sources.get(id(t))
-        dims = interp.trace.symbols.varying.dims(src, t) if src is not None else {}
+        shape, src = call.interp.memory(t).shape, call.trace.sources.get(id(t))
+        dims = call.trace.symbols.varying.dims(src, t) if src is not None else {}
         for i in indices:
             # It ranks below mark_dynamic.
             if not (i % t.dim() in dims and dims[i % t.dim()].marked):
                 settled(shape[i])
-    return interp.finish(f, None, then, data)
+    return call.finish(None)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         Stances.set: _stance,
         Stances.hold: _hold,
@@ -329,7 +324,7 @@ TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linea
 
 KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)])
 
-_DYNAMO: dict[str, Callable] = {
+_DYNAMO: dict[str, Handler] = {
     "marks_size": _marks_size, "settles_size": _settles_size,
     "graph_break": explicit_break, "true": gives(True), "nothing": gives(None), "identity": _identity, "opaque": _opaque,
     "patched_init": _original("init"), "in_block": _original("func"),

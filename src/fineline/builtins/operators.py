@@ -14,7 +14,7 @@ from torch import Tensor
 from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
@@ -179,11 +179,11 @@ def python_method(trace: SegmentTrace, a: Any, b: Any, *names: str) -> bool:
     return False
 
 
-def call_special(interp: Interp, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Any = None, data: Any = None) -> Frame | None:
+def call_special(interp: Interp, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Delivery | None = None) -> Frame | None:
     """Calls the special method of that name that was found to be in Python."""
     if is_a(method, types.FunctionType):
-        return interp.call(f, method, [obj, *args], None, then, data)
-    return interp.call(f, protocols.ask, [obj, name, *args], None, then, data)
+        return interp.call(f, method, [obj, *args], None, then)
+    return interp.call(f, protocols.ask, [obj, name, *args], None, then)
 
 
 def inplace_operator(interp: Interp, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
@@ -204,12 +204,12 @@ def inplace_operator(interp: Interp, f: Frame, a: Any, b: Any, which: int) -> Fr
     if not trace.active:
         f.stack.append(interp.native(iop, (a, b), None))
         return None
-    return interp.call(f, method, [a, b], None, _inplace_done, (a, b, op, name, iop))
+    return interp.call(f, method, [a, b], None, Delivery(_inplace_done, None, a, b, op, name, iop))
 
 
-def _inplace_done(interp: Interp, f: Frame, result: Any, state: tuple) -> Frame | None:
+def _inplace_done(interp: Interp, f: Frame, result: Any, then: None, *operation: Any) -> Frame | None:
     if result is NotImplemented:
-        return binary(interp, f, *state)
+        return binary(interp, f, *operation)
     f.stack.append(result)
     return None
 
@@ -248,11 +248,14 @@ def UNARY_NOT(interp: Interp, f: Frame, arg: int) -> Frame | None:
         f.stack[-1] = not v
         return None
     f.stack.pop()
-    return interp.boolean(interp, f, v, _push_not)
+    return _PUSH_NOT.of(interp.boolean, interp, f, v)
 
 
-def _push_not(interp: Interp, f: Frame, value: Any, data: Any) -> None:
+def _push_not(interp: Interp, f: Frame, value: Any, then: None) -> None:
     f.stack.append(FUNCTIONS[operator.not_](value) if type(value) in SYMBOLIC else not value)
+
+
+_PUSH_NOT = Delivery(_push_not)
 
 
 # Of so many keys each is compared with a number that varies; beyond that the number is taken as it is.
@@ -368,7 +371,7 @@ def CONTAINS_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
     s = f.stack
     container = s.pop()
     item = s.pop()
-    return contains(interp, f, container, item, _push_not if arg else None)
+    return contains(interp, f, container, item, _PUSH_NOT if arg else None)
 
 
 def _few_keys(trace: SegmentTrace, container: Any) -> bool:
@@ -378,7 +381,7 @@ def _few_keys(trace: SegmentTrace, container: Any) -> bool:
     return len(container) <= MOST_COMPARED and {type(k) for k in container} <= _KEYS
 
 
-def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Any = None) -> Frame | None:
+def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery | None = None) -> Frame | None:
     trace = interp.trace
     t = type(container)
     if interp.unsteady and is_a(container, (list, set, deque)) and interp.unlike(f, container):
@@ -449,7 +452,7 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Any = No
     raise GraphBreak(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
 
 
-def _contains(then: Any) -> Any:
+def _contains(then: Delivery | None) -> Any:
     return operator.contains if then is None else _contains_not
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.frames.graph_breaks import Restart
 from fineline.guards.source import Source
 from fineline.symbolic.random_draws import Draw
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 
 class Kind(NamedTuple):
@@ -78,14 +78,14 @@ _MOST = 2**62
 _OWN = frozenset({"gauss_next"})
 
 
-def _draw(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    place = f.info.code, f.ip - 1
-    number = None if place in interp.lessons.breaking_draws else _number(interp, fn, args, kwargs or {}, place)
+def _draw(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.run_natively()
+    place = call.frame.info.code, call.frame.ip - 1
+    number = None if place in call.interp.lessons.breaking_draws else _number(call.interp, call.fn, call.args, call.kwargs or {}, place)
     if number is None:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__qualname__} draws random numbers").to(then, data)
-    return interp.finish(f, number, then, data)
+        raise call.graph_break("FL410", f"{call.fn.__qualname__} draws random numbers")
+    return call.finish(number)
 
 
 def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
@@ -146,7 +146,7 @@ class _Plain:
         return _is_plain(self.cls, generator)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         **{
             fn: _draw

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,61 +15,64 @@ from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scope_stack import SCOPE
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 
-def _enter_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _enter_policy(call: Call) -> Frame | None:
     # The block is entered for real; a program that ends inside of it enters it too (program/ambient.py).
-    if interp.trace.active:
-        identify(interp.trace, args[0])
-    SCOPE.enter(args[0])
-    if interp.rules is not None:
-        interp.rules.settle()
-    interp.rules = rules_now(interp.options.policy, interp.fired)
-    return interp.finish(f, args[0], then, data)
+    if call.trace.active:
+        identify(call.trace, call.args[0])
+    SCOPE.enter(call.args[0])
+    _new_rules(call.interp)
+    return call.finish(call.args[0])
 
 
-def _leave_policy(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _leave_policy(call: Call) -> Frame | None:
     SCOPE.leave()
+    _new_rules(call.interp)
+    return call.finish(None)
+
+
+def _new_rules(interp: Interp) -> None:
+    """Has the interpreter use the rules of the blocks that it is in now."""
     if interp.rules is not None:
         interp.rules.settle()
     interp.rules = rules_now(interp.options.policy, interp.fired)
-    return interp.finish(f, None, then, data)
 
 
-def _enter_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    rule = args[0].rule
-    if not interp.trace.active or MARKS.is_without(rule):
-        return interp.finish(f, interp.native(fn, tuple(args), None), then, data)
-    if interp.fired is not None:
-        interp.fired[rule] += 1
-    graph_break = GraphBreak(fn, tuple(args), None, "FL430", "a with disable() block begins")
+def _enter_disabled(call: Call) -> Frame | None:
+    rule = call.args[0].rule
+    if not call.trace.active or MARKS.is_without(rule):
+        return call.run_natively()
+    if call.interp.fired is not None:
+        call.interp.fired[rule] += 1
+    graph_break = call.graph_break("FL430", "a with disable() block begins")
     graph_break.rule = str(rule)
-    raise graph_break.to(then, data)
+    raise graph_break
 
 
-def _leave_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    interp.native(fn, tuple(args), None)
-    if interp.resumes and None not in SCOPE.blocks:
+def _leave_disabled(call: Call) -> Frame | None:
+    call.native()
+    if call.interp.resumes and None not in SCOPE.blocks:
         # The outermost such block ends: capture goes on.
-        raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends").to(then, data)
-    return interp.finish(f, None, then, data)
+        raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends")
+    return call.finish(None)
 
 
 def _nothing() -> None:
     """Runs at the graph break where a block ends, and does nothing."""
 
 
-def _make_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if args or "fn" in (kwargs or {}):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", "disable() marks a function").to(then, data)
-    given = {"recursive": True, "reason": None, **(kwargs or {})}
-    made = Disabled(given["recursive"], given["reason"], place=f"{f.info.code.co_filename}:{f.line}")
-    mark_made(interp.trace, made)
-    return interp.finish(f, made, then, data)
+def _make_disabled(call: Call) -> Frame | None:
+    if call.args or "fn" in (call.kwargs or {}):
+        raise call.graph_break("FL411", "disable() marks a function")
+    given = {"recursive": True, "reason": None, **(call.kwargs or {})}
+    made = Disabled(given["recursive"], given["reason"], place=f"{call.frame.info.code.co_filename}:{call.frame.line}")
+    mark_made(call.trace, made)
+    return call.finish(made)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         Policy.__enter__: _enter_policy,
         Policy.__exit__: _leave_policy,

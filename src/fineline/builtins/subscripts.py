@@ -13,7 +13,7 @@ from torch import Tensor
 from fineline.builtins.operators import call_special, python_method
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -26,7 +26,7 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.numpy_arrays import write_item
 from fineline.tensor_ops.symbolic_forms import item_of
 from fineline.tracing.identity_guards import ItemFromEnd
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Interp, call_it
 from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace, is_value
 
 # An index, or a key, often goes round: so many values have a program each.
@@ -136,11 +136,10 @@ def _default_item(interp: Interp, f: Frame, d: defaultdict, key: Any) -> Frame |
         trace.load_members(d, src, (defaultdict.__dict__["default_factory"],))
     if factory is None:
         raise KeyError(key)
-    return interp.call(f, factory, [], None, _keep_default, (d, key))
+    return interp.call(f, factory, [], None, Delivery(_keep_default, None, d, key))
 
 
-def _keep_default(interp: Interp, f: Frame, value: Any, state: tuple) -> None:
-    d, key = state
+def _keep_default(interp: Interp, f: Frame, value: Any, then: None, d: Any, key: Any) -> None:
     store_dict_item(interp.trace, d, key, value)
     f.stack.append(value)
 
@@ -207,16 +206,12 @@ def _class_getitem(interp: Interp, f: Frame, cls: type, key: Any) -> Frame | Non
         return None
     getter = type_info(trace, cls).look(trace, "__class_getitem__")[1]
     if is_a(getter, classmethod) and is_a(getter.__func__, types.FunctionType) and cls.__module__ != "typing":
-        return load_attr(interp, f, cls, "__class_getitem__", _call_with, key)
+        return Delivery(call_it, None, [key], None).of(load_attr, interp, f, cls, "__class_getitem__")
     if lasts(trace, cls) and lasts(trace, key):
         alias = cls[key]  # type: ignore[index]
         f.stack.append(alias if is_value(alias) else trace.pin(alias, cls.__name__).value)
         return None
     raise GraphBreak(operator.getitem, (cls, key), None, "FL412", f"{cls.__name__}[...] of what the call made")
-
-
-def _call_with(interp: Interp, f: Frame, fn: Any, key: Any) -> Frame | None:
-    return interp.call(f, fn, [key])
 
 
 def store_dict_item(trace: SegmentTrace, d: dict, key: Any, value: Any) -> None:
@@ -270,7 +265,10 @@ def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Fr
         obj[key] = value
         return None
     if is_a(obj, (list, deque)):
-        c_calls.read_as_index(interp, key, operator.setitem, (obj, key, value), None, interp.discard)
+        try:
+            c_calls.read_as_index(interp, key, operator.setitem, (obj, key, value))
+        except GraphBreak as b:
+            raise b.discard() from None
     if write_item(interp, obj, key, value):
         return None
     raise GraphBreak(operator.setitem, (obj, key, value), None, "FL414", f"setting an item of a {t.__name__}").discard()

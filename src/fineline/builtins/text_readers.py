@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fineline.builtins.containers import map_of, set_of
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.marks import RECORDING
 from fineline.builtins.operators import BINARY, COMPARE
 from fineline.cpython.c_callables import classify
@@ -169,25 +169,25 @@ def _is_key(interp: Interp, f: Frame, text: Text, operands: Sequence[Any]) -> bo
     return bool(interp.asked(f, [text.value], interp.few_keys))
 
 
-def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
     """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
     texts = interp.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if interp.trace.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[id(a)] for a in given if id(a) in texts)
         if text.fn is None and _by_itself(fn):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies")
         known_next_time(interp, text)
         if id(text.value) not in texts:
-            read_by(interp, fn, args, kwargs, then, data)
+            read_by(interp, fn, args, kwargs)
             return
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
-        raise GraphBreak(fn, tuple(args), kwargs, "FL417", reason).to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, "FL417", reason)
 
 
 def _by_itself(fn: Any) -> bool:
     """Returns whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
-    if fn in SPECIALS or fn in _ALONE:
+    if fn in HANDLERS or fn in _ALONE:
         return fn in _ALONE
     native = classify(fn)
     return native is not None and native.kind == "pure"
@@ -213,9 +213,9 @@ def _reads(fn: Any) -> bool:
     if not is_a(fn, _CALLED):
         return False
     if is_a(fn, types.FunctionType):
-        return fn in SPECIALS or classify_torch(fn) not in (None, "python")
+        return fn in HANDLERS or classify_torch(fn) not in (None, "python")
     owner = getattr(fn, "__self__", None)
     if owner is not None and not is_a(owner, (type, types.ModuleType)):
         return False
     native = classify(fn)
-    return fn in SPECIALS or classify_torch(fn) is not None or (native is not None and native.kind != "special") or is_a(fn, LRU_TYPE)
+    return fn in HANDLERS or classify_torch(fn) is not None or (native is not None and native.kind != "special") or is_a(fn, LRU_TYPE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
@@ -22,24 +22,24 @@ from fineline.objects.printing import prints_plainly, written_out
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 
 
-def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _text(call: Call) -> Frame | None:
     """Handles str(), repr(), format(), hash() and id() of values; user classes run their own method."""
-    trace = interp.trace
+    interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
     if not trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+        return call.run_natively()
     bare = len(args) == 1 or (len(args) == 2 and type(args[1]) is str and not args[1])
     if bare and fn in (str, format) and not kwargs and id(args[0]) in trace.texts:
-        return interp.finish(f, args[0], then, data)
+        return call.finish(args[0])
     if args and fn is not id:
-        if holds(args[0]) and (text := _waiting(interp, f, fn, args, kwargs)) is not None:
-            return interp.finish(f, text, then, data)
-        if interp.varied(f, args):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{fn.__name__}() asks for a number that varies").to(then, data)
-        args = [settle_all(a) for a in args]
+        if holds(args[0]) and (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
+            return call.finish(text)
+        if interp.varied(call.frame, args):
+            raise call.graph_break("FL448", f"{fn.__name__}() asks for a number that varies")
+        args = call.args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
         if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
@@ -47,13 +47,10 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
                 type_info(trace, kind).look(trace, name)
         if all([c_calls.deep_plain(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(trace, obj)):
             replaced = len(trace.mutations.replaced)
-            try:
-                c_calls.prepare(interp, fn, "pure", "deep", args, fn, args, kwargs)
-            except GraphBreak as b:
-                raise b.to(then, data) from None
+            c_calls.prepare(call, fn, "pure", "deep", args)
             if len(trace.mutations.replaced) > replaced:
-                return _text(interp, f, fn, args, kwargs, then, data)
-            return interp.finish(f, fn(written_out(obj), *args[1:], **(kwargs or {})), then, data)
+                return _text(call)
+            return call.finish(fn(written_out(obj), *args[1:], **(kwargs or {})))
         t = type(obj)
         if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):
             info = type_info(trace, t)
@@ -62,7 +59,7 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
                 method = info.look(trace, name)[1]
                 if is_a(method, types.FunctionType):
                     given = [obj, *(args[1:] or [""])] if fn is format else list(args)
-                    return interp.call(f, method, given, kwargs, _checked, (fn, then, data))
+                    return call.instead(method, given, kwargs, _checked, fn)
                 if name != names[-1] and method is not object.__str__:
                     break
     if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(trace, args[0])):
@@ -70,25 +67,22 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
             trace.settle(args[0])
         else:
             identify(trace, args[0])
-        return interp.finish(f, id(args[0]), then, data)
+        return call.finish(id(args[0]))
     if fn in SIGNS and args and is_a(args[0], Tensor):
-        try:
-            interp.tensors.sign(interp, fn, tuple(args))
-        except GraphBreak as b:
-            raise b.to(then, data) from None
-    if (text := _waiting(interp, f, fn, args, kwargs)) is not None:
-        return interp.finish(f, text, then, data)
+        interp.tensors.sign(interp, fn, tuple(args))
+    if (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
+        return call.finish(text)
     for a in args:
         if id(a) in interp.texts:
             known_next_time(interp, interp.texts[id(a)])
-    raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}").to(then, data)
+    raise call.graph_break("FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}")
 
 
-def _size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _size(call: Call) -> Frame | None:
     """Handles ``shape.__repr__()``."""
-    if len(args) == 1 and not kwargs and type(args[0]) is torch.Size:
-        return _text(interp, f, builtins.repr, args, kwargs, then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    if len(call.args) == 1 and not call.kwargs and type(call.args[0]) is torch.Size:
+        return _text(call.of(builtins.repr, call.args))
+    return c_calls.call_c(call)
 
 
 def _waiting(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
@@ -126,9 +120,8 @@ class _Given:
         return self.value
 
 
-def _checked(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    fn, then, data = state
-    return interp.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then, data)
+def _checked(interp: Interp, f: Frame, value: Any, then: Delivery | None, fn: Any) -> Frame | None:
+    return interp.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then)
 
 
 def _prints_address(obj: Any) -> bool:
@@ -143,7 +136,7 @@ def _prints_address(obj: Any) -> bool:
     return not (is_a(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         **dict.fromkeys((builtins.str, builtins.repr, builtins.format, builtins.hash, builtins.id), _text),
         torch.Size.__repr__: _size,

@@ -15,7 +15,7 @@ from torch import Tensor
 from fineline.bytecode.code import CodeInfo
 from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import GraphBreak, NotReconstructible
+from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructible
 from fineline.frames.stub_frames import is_own
 from fineline.guards.evaluate import same_constant
 from fineline.interp.interpreter import Interpreter
@@ -79,6 +79,12 @@ class ObjectShape(NamedTuple):
     parts: Any
 
 
+class DeliveryShape(NamedTuple):
+    function: Callable[..., Any]
+    data: tuple
+    then: DeliveryShape | None
+
+
 class FrameShape(NamedTuple):
     info: CodeInfo
     globals: dict
@@ -86,9 +92,8 @@ class FrameShape(NamedTuple):
     ip: int
     local: tuple
     stack: tuple
-    then: Any
-    on_stop: Any
-    data: Any
+    then: DeliveryShape | None
+    on_stop: DeliveryShape | None
     kwnames: tuple
     namespace: Any
     generator: int
@@ -109,7 +114,7 @@ class GeneratorShape(NamedTuple):
 _ENGINE = tuple([f"fineline.{room}." for room in ("interp", "builtins", "tensor_ops", "objects", "tracing", "symbolic", "frames", "cpython")])
 NONE: Mapping[Any, Any] = MappingProxyType({})
 SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter(())), type(iter([])))
-COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "data", "push", "container_roots")
+COMPARED = ("frames", "generators", "iterators", "objects", "names", "top", "depth", "handled", "then", "container_roots")
 
 
 def roots_of(spec: Any) -> Iterator[int]:
@@ -236,7 +241,7 @@ class FrameState:
         self.top = self._frame_at[id(interp.frame)]
         self.depth = interp.depth
         self.handled = self._spec(interp.handled)
-        self.then, self.data, self.push = graph_break.then, self._state(graph_break.data), graph_break.push
+        self.then = self._delivery(graph_break.then)
         self.container_roots = [self._root_at[id(c)] for c in self.containers if id(c) in self._root_at]
         # The place alone: the code of each frame, and how far it is.
         self.stack = tuple([(s.info, s.ip) for s in self.frames])
@@ -274,7 +279,7 @@ class FrameState:
                 self._alone |= {id(held[i]) for i in range(len(held)) if type(held[i]) is RANGE_ITERATOR and sys.getrefcount(held[i]) == 2}
         stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if turned else None) for i in range(len(f.stack))])
         self.frames[at] = FrameShape(
-            info, f.globals, f.builtins, f.ip, tuple(local), stack, f.then, f.on_stop, self._state(f.data), f.kwnames, self._spec(f.namespace),
+            info, f.globals, f.builtins, f.ip, tuple(local), stack, self._delivery(f.then), self._delivery(f.on_stop), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
             self._frame_number(f.back) if f.back is not None else -1, f.whole and whole,
         )  # fmt: skip
@@ -307,13 +312,13 @@ class FrameState:
             return self._root(v)
         return Made(tuple, tuple([self._local(v[i], True) for i in range(len(v))]))
 
-    def _state(self, v: Any) -> Any:
-        """Returns what a continuation goes on with, and the arguments in it: tuples of the interpreter's own, whatever has been made where they lie."""
-        return self._own(v, lambda x: self._own(x, self._spec))
+    def _delivery(self, then: Delivery | None) -> DeliveryShape | None:
+        return None if then is None else DeliveryShape(then.function, tuple([self._datum(v) for v in then.data]), self._delivery(then.then))
 
-    def _own(self, v: Any, part: Callable[[Any], Any]) -> Any:
+    def _datum(self, v: Any) -> Any:
+        """Returns what a delivery goes on with. A tuple there is the interpreter's own, whatever has been made where it lies."""
         own = type(v) is tuple and id(v) not in self._trace.sources
-        return Made(tuple, tuple([part(x) for x in v])) if own else self._spec(v)
+        return Made(tuple, tuple([self._spec(x) for x in v])) if own else self._spec(v)
 
     def _spec(self, v: Any) -> Any:
         if v is None or v is NULL:
@@ -486,8 +491,8 @@ class FrameState:
         numbers = [self._number(n) if alive else self._spec(n) for n, alive in zip((at, stop), turned, strict=True)]
         return RangeIterator, (*numbers, Const(step)), Const(None)
 
-    def build(self, interp: Interpreter, values: tuple) -> tuple[Any, list, list]:
-        """Gives ``interp`` these frames, with ``values`` for the live values; -> the data for ``then``, what is being iterated over, what was made."""
+    def build(self, interp: Interpreter, values: tuple) -> tuple[Delivery | None, list, list]:
+        """Gives ``interp`` these frames, with ``values`` for the live values; -> where the result goes, what is being iterated over, what was made."""
         gens = []
         for _ in self.generators:
             gen = InterpretedGenerator.__new__(InterpretedGenerator)
@@ -495,7 +500,7 @@ class FrameState:
         frames = []
         for shape in self.frames:
             f = Frame(shape.info, interp.link(shape.info), shape.globals, shape.builtins, [], None)
-            f.ip, f.then, f.on_stop, f.kwnames, f.whole = shape.ip, shape.then, shape.on_stop, shape.kwnames, shape.whole
+            f.ip, f.kwnames, f.whole = shape.ip, shape.kwnames, shape.whole
             frames.append(f)
 
         iterators: dict[int, Any] = {}
@@ -549,10 +554,13 @@ class FrameState:
                 return {k: value(x) for k, x in spec.items}
             return spec.type([value(x) for x in spec.items])
 
+        def delivery(shape: DeliveryShape | None) -> Delivery | None:
+            return None if shape is None else Delivery(shape.function, delivery(shape.then), *[value(x) for x in shape.data])
+
         for f, shape in zip(frames, self.frames, strict=True):
             f.local = [value(s) for s in shape.local]
             f.stack = [value(s) for s in shape.stack]
-            f.data = value(shape.data)
+            f.then, f.on_stop = delivery(shape.then), delivery(shape.on_stop)
             f.namespace = value(shape.namespace)
             f.back = frames[shape.back] if shape.back >= 0 else None
             f.generator = gens[shape.generator] if shape.generator >= 0 else None
@@ -567,7 +575,7 @@ class FrameState:
         interp.depth = self.depth
         interp.handled = value(self.handled)
         built = (
-            value(self.data),
+            delivery(self.then),
             [values[i] for i in self.container_roots],
             [
                 *made,

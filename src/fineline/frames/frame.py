@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
+from fineline.frames.graph_breaks import Delivery
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
 
@@ -33,8 +34,8 @@ _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 class Frame:
     """The state of one running function.
 
-    ``then(interp, caller, value, data)`` receives the return value in place of a push on the caller's stack;
-    ``on_stop(interp, caller, value, data)`` receives the value of a StopIteration that leaves the frame. ``node`` is for ``explain``'s tree.
+    ``then`` receives the return value in place of the caller's stack, ``on_stop`` the value of a StopIteration that leaves the frame.
+    ``node`` is for ``explain``'s tree.
     ``idle``: graph breaks met so far with no operator between them. ``worked``: operators in it, or in what it called, before the last graph
     break; ``began``: those of the graph that were there before it. ``covered``: whether a handler is around the call of it, if that is known.
     ``whole``: whether variables that no instruction reads any more are there too.
@@ -45,7 +46,6 @@ class Frame:
         "began",
         "builtins",
         "covered",
-        "data",
         "function",
         "generator",
         "globals",
@@ -78,9 +78,8 @@ class Frame:
         self.globals = globals_
         self.builtins = builtins
         self.back = back
-        self.then: Callable | None = None
-        self.data: Any = None
-        self.on_stop: Callable | None = None
+        self.then: Delivery | None = None
+        self.on_stop: Delivery | None = None
         self.kwnames: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None
         self.namespace: Any = None

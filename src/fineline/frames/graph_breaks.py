@@ -1,4 +1,4 @@
-"""The exceptions by which an instruction handler tells the interpreter that it cannot continue by itself."""
+"""The exceptions by which a handler tells the interpreter that it cannot continue by itself, and where the results of calls go."""
 
 from __future__ import annotations
 
@@ -20,10 +20,38 @@ READS = frozenset({"FL502", "FL508"})
 FAKES_LACK = frozenset({"FL516", "FL524"})
 
 
+class Delivery:
+    """Where the result of a call goes in place of the operand stack: to ``function(interp, frame, result, then, *data)``.
+
+    ``then`` is where that function delivers its own result; None: the operand stack.
+    """
+
+    __slots__ = ("data", "function", "then")
+
+    def __init__(self, function: Callable[..., Any], then: Delivery | None = None, *data: Any) -> None:
+        self.function, self.then, self.data = function, then, data
+
+    def of(self, run: Callable[..., Any], *args: Any) -> Any:
+        """Returns ``run(*args, self)``, which delivers something here. If it breaks the graph, the result of that goes here too."""
+        try:
+            return run(*args, self)
+        except GraphBreak as b:
+            b.to(self)
+            raise
+
+
+def _ignore(interp: Any, f: Any, value: Any, then: None) -> None:
+    """Ignores the result of a statement."""
+
+
+DISCARD = Delivery(_ignore)
+
+
 class GraphBreak(BaseException):
     """This call runs eagerly, now and on every later call; capture goes on with its result.
 
-    The handler has taken the operands off the stack; the result is pushed, and the frame goes on at its ``ip``.
+    The handler has taken the operands off the stack; the result is delivered, and the frame goes on at its ``ip``. The handler does not say
+    where the result goes: `calls.call_unruled`, which dispatches the call, does.
     """
 
     def __init__(self, fn: Callable, args: tuple, kwargs: dict | None, error: str, reason: str, ops: int = 0) -> None:
@@ -33,7 +61,6 @@ class GraphBreak(BaseException):
         self.error = error
         self.reason = reason
         self.ops = ops
-        self.push = True
         self.rule = ""
         # What the user says at an explicit one.
         self.message: str | None = None
@@ -41,14 +68,14 @@ class GraphBreak(BaseException):
         self.raised: Exception | None = None
         # Whether the frames keep the variables that nothing reads any more: the call is likely to raise, and its traceback shows them.
         self.keeps_variables = False
-        # Where the result goes instead of the stack, as in `Interpreter.call`.
-        self.then: Callable | None = None
-        self.data: Any = None
+        # Where the result goes, and whether that has been said: None is the operand stack.
+        self.then: Delivery | None = None
+        self.bound = False
 
-    def to(self, then: Callable | None, data: Any) -> GraphBreak:
-        """Returns where the result goes, unless that has been said already."""
-        if self.then is None and self.push:
-            self.then, self.data = then, data
+    def to(self, then: Delivery | None) -> GraphBreak:
+        """Says where the result goes, unless a call inside of this one has said so already."""
+        if not self.bound:
+            self.then, self.bound = then, True
         return self
 
     def calls(self, fn: Callable, args: Any, kwargs: dict | None) -> GraphBreak:
@@ -67,8 +94,7 @@ class GraphBreak(BaseException):
 
     def discard(self) -> GraphBreak:
         """Ignores the result of the eager call, which is a statement."""
-        self.push = False
-        return self
+        return self.to(DISCARD)
 
 
 class CaptureAborted(BaseException):

@@ -17,7 +17,8 @@ MOST_OF_KEY = 200
 _TYPE_DICT: Any = type.__dict__["__dict__"]
 # Where a module keeps what it has under a name.
 MODULE_TABLES = ("_modules", "_parameters", "_buffers")
-_NO_CHILDREN: Any = MappingProxyType({})
+# Never written to: a source that has children has a dict of its own.
+_NO_CHILDREN: dict[Any, Any] = {}
 _NO_CHECKS: Any = frozenset()
 
 

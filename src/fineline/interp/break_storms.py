@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, stack
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import known_code
@@ -49,7 +49,7 @@ def _can_be_left(f: Frame) -> bool:
 
 def leave(interp: Interp, f: Frame) -> bool:
     """Runs the rest of a frame without capture, and makes its function one eager call from now on; returns whether that is new."""
-    f.then, f.on_stop, f.data = _returned, f.on_stop and _stopped, (f.then, f.data, f.on_stop)
+    f.then, f.on_stop = Delivery(_returned, f.then), f.on_stop and Delivery(_stopped, f.on_stop)
     for caller in stack(f.back):
         # To these it is one call.
         caller.idle = 1
@@ -61,29 +61,27 @@ def leave(interp: Interp, f: Frame) -> bool:
     return False
 
 
-def _returned(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    then, data, _ = state
+def _returned(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
     if not interp.resumes or interp.trace.active:
-        return interp.finish(f, value, then, data)
-    raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned").to(then, data)
+        return interp.finish(f, value, then)
+    raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned")
 
 
-def _stopped(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _stopped(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
     """Returns from a left function that has ended an iteration: the consumer learns this after the instruction that raises."""
-    _, data, on_stop = state
-    return interp.push_function(f, protocols.same, [value], None, _returned, (on_stop, data, None))
+    return interp.push_function(f, protocols.same, [value], None, Delivery(_returned, then))
 
 
 def _given(value: Any) -> Any:
     return value
 
 
-def call_idle(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def call_idle(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> None:
     """Breaks the graph at a call of a function that was left, if it works on no tensors, or does little with them."""
     idle = interp.lessons.eager_functions[fn.__code__]
     if interp.trace.active and interp.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)
-        raise GraphBreak(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}").to(then, data)
+        raise GraphBreak(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}")
 
 
 def has_tensors(values: Any) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator, delegate
-from fineline.interp.opcodes.flow import call_next, sent
+from fineline.frames.graph_breaks import Delivery
+from fineline.interp.opcodes.flow import SENT, call_next
 from fineline.kinds import is_a
 from fineline.tracing.interp import Interp
 from fineline.tracing.tracebacks import check_depth
@@ -18,15 +19,14 @@ def resume_generator(
     f: Frame | None,
     gen: InterpretedGenerator,
     value: Any,
-    then: Any = None,
-    data: Any = None,
-    on_stop: Any = None,
+    then: Delivery | None = None,
+    on_stop: Delivery | None = None,
     throw: BaseException | None = None,
 ) -> Frame | None:
     """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
     if type(gen.given) is GeneratorType:
         assert f is not None
-        frame = interp.call(f, protocols.go_on, [gen.given, value, throw], None, then, data)
+        frame = interp.call(f, protocols.go_on, [gen.given, value, throw], None, then)
         assert frame is not None
         frame.on_stop = on_stop
         return frame
@@ -37,7 +37,8 @@ def resume_generator(
         if throw is not None:
             raise throw
         if on_stop is not None:
-            return on_stop(interp, f, None, data)
+            assert f is not None
+            return interp.finish(f, None, on_stop)
         raise StopIteration
     if gen.state == "new":
         if throw is not None:
@@ -60,7 +61,7 @@ def resume_generator(
     gen.outer = interp.handled
     if gen.handled is not None:
         interp.handled = gen.handled
-    frame.back, frame.then, frame.data, frame.on_stop = f, then, data, on_stop
+    frame.back, frame.then, frame.on_stop = f, then, on_stop
     interp.frame = frame
     if throw is None:
         frame.stack.append(value)
@@ -70,17 +71,16 @@ def resume_generator(
         raise throw
     # `yield from`: the exception goes to the inner iterator; what that yields is what the outer generator yields.
     frame.ip -= 1
-    target = frame.info.instructions[frame.ip - 1].arg
     if is_a(throw, GeneratorExit):
         if receiver.state == "suspended" if is_a(receiver, InterpretedGenerator) else hasattr(receiver, "close"):
             return interp.call(frame, protocols.close_then_raise, [receiver, throw])
         raise throw
     if is_a(receiver, InterpretedGenerator):
-        return interp.resume_generator(frame, receiver, None, None, target, sent, throw)
+        return interp.resume_generator(frame, receiver, None, None, SENT, throw)
     method = getattr(receiver, "throw", None)
     if method is None:
         raise throw
-    return call_next(interp, frame, method, [throw], sent, target) or frame
+    return call_next(interp, frame, method, [throw], SENT) or frame
 
 
 def stopped(e: BaseException) -> RuntimeError:

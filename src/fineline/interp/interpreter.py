@@ -24,9 +24,11 @@ from fineline.exception_slots import CONTEXT, under
 from fineline.fake.fake_tensors import Fakes, NotFakeable
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import (
+    DISCARD,
     UNSEEN,
     CaptureAborted,
     DataDependentBranch,
+    Delivery,
     Finished,
     GraphBreak,
     NotReconstructible,
@@ -57,7 +59,7 @@ from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, Interp, InterpreterOptions, TrialInterp
+from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
@@ -124,7 +126,7 @@ class Interpreter:
         self.handled: BaseException | None = None
         self.tensors, self.known, self.arrays = TensorOps(), ConstantTensors(), Arrays()
         # The result of a graph break and where it goes: delivering it may run into the next graph break, or raise.
-        self.pending: tuple | None = None
+        self.pending: tuple[Any, Delivery | None] | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)
         self.texts = self.trace.texts
         self.events: list[Any] = []
@@ -185,20 +187,18 @@ class Interpreter:
             info.linked = link(info, None)
         return info.linked
 
-    def push_function(
-        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Any = None, data: Any = None
-    ) -> Frame | None:
+    def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
         """Starts ``fn``'s frame; -> the frame."""
         if f is not None and f is self.eager_frame and self.call_out is not None:
             call = self.call_out(fn, args, kwargs)
             if call is not None:
-                return self.finish(f, self.native(call, (), None), then, data)
+                return self.finish(f, self.native(call, (), None), then)
         code = fn.__code__
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
+            raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function")
         if code in self.lessons.eager_functions and f is not None:
-            call_idle(self, fn, args, kwargs, then, data)
+            call_idle(self, fn, args, kwargs)
         if self.trace.active:
             see_function(self.trace, fn)
         n = len(args)
@@ -218,26 +218,31 @@ class Interpreter:
         frame.function = fn
         frame.began = self.trace.recorder.calls
         frame.then = then
-        frame.data = data
         self.frame = frame
         self.depth += 1
         if self.depth > self.max_depth:
             check_depth(self)
         return frame
 
-    def finish(self, f: Frame, value: Any, then: Any = None, data: Any = None) -> Frame | None:
+    def finish(self, f: Frame, value: Any, then: Delivery | None = None) -> Frame | None:
         """Delivers a value that is there at once."""
         if then is None:
             f.stack.append(value)
             return None
-        return then(self, f, value, data)
+        try:
+            return then.function(self, f, value, then.then, *then.data)
+        except GraphBreak as b:
+            # It is not of the call that gave the value.
+            b.to(then.then)
+            raise
+        except NotForGraph as e:
+            raise InternalError(str(e)) from e
 
     call = call_value
     call_plainly = call_unruled
 
-    @staticmethod
-    def discard(interp: Interp, f: Frame, value: Any, data: Any) -> None:
-        """Ignores the result of a call: passed as its ``then``."""
+    # Ignores the result of a call: passed as its ``then``.
+    discard = DISCARD
 
     def memory(self, t: torch.Tensor) -> torch.Tensor:
         """Returns what the captured code writes into when it writes into ``t``."""
@@ -377,8 +382,8 @@ class Interpreter:
         while True:
             try:
                 if self.pending is not None:
-                    (value, then, data, push), self.pending = self.pending, None
-                    f = self.deliver(f, value, then, data, push)
+                    (value, then), self.pending = self.pending, None
+                    f = self.finish(f, value, then) or self.frame or f
                     ops = f.ops
                 while True:
                     if dying:
@@ -462,15 +467,7 @@ class Interpreter:
             self.outside = ""
         f = self.frame
         assert f is not None
-        self.pending = (value, graph_break.then, graph_break.data, graph_break.push)
-        return f
-
-    def deliver(self, f: Frame, value: Any, then: Any, data: Any, push: bool) -> Frame:
-        """Goes on after a graph break with its result."""
-        if then is not None:
-            return then(self, f, value, data) or self.frame  # type: ignore[return-value]
-        if push:
-            f.stack.append(value)
+        self.pending = (value, graph_break.then)
         return f
 
     @property
@@ -656,7 +653,7 @@ class Interpreter:
                 self.opaque.raised(self)
             if self.subgraphs:
                 give_up_subgraphs(self, f)
-            on_stop, data = f.on_stop, f.data
+            on_stop = f.on_stop
             if f.generator is not None:
                 back = self.leave_generator(f, "closed")
                 if is_a(e, StopIteration):
@@ -665,7 +662,7 @@ class Interpreter:
                 back = f.back
                 if on_stop is not None and back is not None and is_a(e, StopIteration):
                     self.frame = back
-                    return ended(self, back, on_stop, e, data) or back
+                    return ended(self, back, on_stop, e) or back
             f = back
         self.frame = f = None
         self.traces.write(e, self.trace)

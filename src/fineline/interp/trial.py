@@ -18,7 +18,7 @@ from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.torch_facts.spellings import OWN
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import EMPTY, MutationLog
 from fineline.tracing.node_origin import origin_of
 
@@ -91,16 +91,17 @@ class TrialTensors(TensorOps):
     def __init__(self, later: bool, turned: bool) -> None:
         self.later, self.turned = later, turned
 
-    def call(self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(self, call: Call, kind: str | None) -> Frame | None:
+        fn = call.fn
         if kind == "state" and fn not in self.states:
             raise NotCapturable
-        if self.later and fn in _EITHER and not args and not kwargs:
+        if self.later and fn in _EITHER and not call.args and not call.kwargs:
             self.either = True
-            return interp.finish(f, fn() is not self.turned, then, data)
+            return call.finish(fn() is not self.turned)
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
-            if not (fn is torch.is_grad_enabled and f.info.code in _ASKS_TO_RESTORE):
+            if not (fn is torch.is_grad_enabled and call.frame.info.code in _ASKS_TO_RESTORE):
                 raise NotCapturable
-        return super().call(interp, f, fn, kind, args, kwargs, then, data)
+        return super().call(call, kind)
 
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         if interp.opaque is not None or is_a(fn, CustomOpDef):

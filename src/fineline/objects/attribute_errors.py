@@ -7,7 +7,7 @@ from typing import Any
 
 from fineline.exception_slots import NAME, OBJ, names_attribute
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, load_method, read_member, special_method
 from fineline.tracing.interp import Interp
@@ -22,7 +22,7 @@ def LOAD_ATTR(interp: Interp, f: Frame, arg: int) -> Frame | None:
         _tell(interp, e, obj, name)
         raise
     if frame is not None and frame.back is f:
-        frame.then, frame.data = _gives, (obj, name, frame.then, frame.data)
+        frame.then = Delivery(_gives, frame.then, obj, name)
     return frame
 
 
@@ -35,14 +35,14 @@ def LOAD_METHOD(interp: Interp, f: Frame, arg: int) -> Frame | None:
             _tell(interp, e, obj, name)
         raise
     if frame is not None and frame.back is f and not _unaided(interp, obj):
-        frame.then, frame.data = _gives, (obj, name, frame.then, frame.data)
+        frame.then = Delivery(_gives, frame.then, obj, name)
     return frame
 
 
-def read_attribute(interp: Interp, f: Frame, obj: Any, name: str, then: Any, data: Any) -> Frame | None:
+def read_attribute(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Frame | None:
     """Delivers ``getattr(obj, name)``."""
     try:
-        return load_attr(interp, f, obj, name, _gives, (obj, name, then, data))
+        return Delivery(_gives, then, obj, name).of(load_attr, interp, f, obj, name)
     except (AttributeError, GraphBreak) as e:
         _tell(interp, e, obj, name)
         raise
@@ -58,21 +58,21 @@ def _unaided(interp: Interp, obj: Any) -> bool:
     return own is object.__getattribute__ and (fallback is None or fallback is MISSING)
 
 
-def _gives(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
+def _gives(interp: Interp, f: Frame, value: Any, then: Delivery | None, obj: Any, name: str) -> Frame | None:
     """Delivers the attribute that a frame has read: passed as its ``then``, by which `left` knows such frames."""
-    return interp.finish(f, value, *state[2:])
+    return interp.finish(f, value, then)
 
 
 def left(interp: Interp, f: Frame, e: BaseException) -> None:
     """Adds the object and the name to an AttributeError that leaves a frame that reads an attribute."""
-    if f.then is _gives and is_a(e, AttributeError):
-        _tell(interp, e, *f.data[:2])
+    if f.then is not None and f.then.function is _gives and is_a(e, AttributeError):
+        _tell(interp, e, *f.then.data)
 
 
 def _tell(interp: Interp, e: Any, obj: Any, name: str) -> None:
     """Gives ``e`` the name and the object, unless it has any; a graph break at which the user's code reads the attribute leaves that to C."""
     if is_a(e, GraphBreak):
-        if is_a(e.fn, types.FunctionType) and e.then in (None, _gives):
+        if is_a(e.fn, types.FunctionType) and (e.then is None or e.then.function is _gives):
             e.fn, e.args_ = getattr, (obj, name)
         return
     trace = interp.trace

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import OF_TYPE
 from fineline.frames.frame import NULL, Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
@@ -235,7 +235,7 @@ _PARTS: Mapping[tuple[type, str], Callable[[Any], Any]] = types.MappingProxyType
 OF_FRAMES = ("f_lineno", "f_locals")
 
 
-def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Any = None, data: Any = None) -> Frame | None:
+def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None = None) -> Frame | None:
     """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
     trace = interp.trace
     t = type(obj)
@@ -243,8 +243,8 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Any = None, d
         t = Tensor
     if not trace.active:
         if t is types.FrameType and name in OF_FRAMES:
-            return interp.call(f, protocols.of_frame, [obj, name], None, then, data)
-        return interp.finish(f, getattr(obj, name), then, data)
+            return interp.call(f, protocols.of_frame, [obj, name], None, then)
+        return interp.finish(f, getattr(obj, name), then)
     if trace.lazy and name not in OF_TYPE:
         trace.settle(obj)
     info = trace.types.get(t)
@@ -252,29 +252,26 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Any = None, d
         if t in SYMBOLIC:
             part = _PARTS.get((STANDS_FOR[t], name))
             if part is not None:
-                return interp.finish(f, part(obj), then, data)
+                return interp.finish(f, part(obj), then)
             obj = settled(obj)
             t = type(obj)
         if is_a(obj, Tensor):
             attr = TENSOR_ATTRS.get(name)
             if attr is not None:
-                try:
-                    value = interp.tensors.attribute(interp, obj, name, attr)
-                except GraphBreak as b:
-                    raise b.to(then, data) from None
-                return interp.finish(f, value, then, data)
+                value = interp.tensors.attribute(interp, obj, name, attr)
+                return interp.finish(f, value, then)
         elif is_a(obj, OPERATOR_SPACES):
             # Operators are registered once; what they say of themselves does not change.
-            return interp.finish(f, getattr(obj, name), then, data)
+            return interp.finish(f, getattr(obj, name), then)
         elif is_a(obj, enum.Enum) and name in ENUM_NAMES and not is_a(getattr(t, name, None), property):
-            return interp.finish(f, getattr(obj, name), then, data)
+            return interp.finish(f, getattr(obj, name), then)
         elif is_a(obj, type):
-            return load_class_attr(interp, f, obj, name, then, data)
+            return load_class_attr(interp, f, obj, name, then)
         elif t is super:
-            return load_super_attr(interp, f, obj, name, then, data)
+            return load_super_attr(interp, f, obj, name, then)
         elif t in STANDING and name not in ITERATING:
             # It is for the iterator itself to say.
-            raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}").to(then, data)
+            raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}")
         info = trace.types.get(t)
         if info is None:
             info = type_info(trace, t)
@@ -282,15 +279,13 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Any = None, d
         fn = info.getattribute
         if is_a(fn, types.FunctionType):
             if info.getattr_fn is not None:
-                return interp.call(f, protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then, data)
-            return interp.call(f, fn, [obj, name], None, then, data)
-        raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way").to(
-            then, data
-        )
-    return generic_load(interp, f, obj, name, info, then, data)
+                return interp.call(f, protocols.getattribute_then_getattr, [obj, name, fn, info.getattr_fn], None, then)
+            return interp.call(f, fn, [obj, name], None, then)
+        raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {t.__name__}, which reads attributes its own way")
+    return generic_load(interp, f, obj, name, info, then)
 
 
-def generic_load(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Any, data: Any, use_getattr: bool = True) -> Frame | None:
+def generic_load(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, use_getattr: bool = True) -> Frame | None:
     trace = interp.trace
     entry = info.found.get(name)
     kind, descr = entry if entry is not None else info.look(trace, name)
@@ -302,53 +297,51 @@ def generic_load(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, 
     if PROPERTY <= kind <= PY_DATA:
         if kind == PROPERTY and descr.fget is None:
             if asked is not None:
-                return interp.call(f, asked[0], [obj, name], None, then, data)
-            return interp.finish(f, object.__getattribute__(obj, name), then, data)
+                return interp.call(f, asked[0], [obj, name], None, then)
+            return interp.finish(f, object.__getattribute__(obj, name), then)
         if kind != C_DATA:
-            return bound(interp, f, kind, descr, obj, info.cls, then, data, asked)
+            return bound(interp, f, kind, descr, obj, info.cls, then, asked)
         if type(obj) is types.FrameType and name in OF_FRAMES:
-            return interp.call(f, protocols.of_frame, [obj, name], None, then, data)
+            return interp.call(f, protocols.of_frame, [obj, name], None, then)
         if name == "__dict__":
             d = dict_of(obj, info)
             if type(d) is dict and trace.dict_source(obj, d) is None and id(obj) in trace.made:
                 trace.made.add(id(d))
                 trace.owners[id(d)] = obj
                 trace.kept.append(obj)
-            return interp.finish(f, d, then, data)
+            return interp.finish(f, d, then)
         if name == "__class__":
-            return interp.finish(f, interp.type_of(obj), then, data)
+            return interp.finish(f, interp.type_of(obj), then)
         try:
-            return interp.finish(f, read_member(interp, obj, descr, name), then, data)
-        except GraphBreak as b:
-            raise b.to(then, data) from None
+            return interp.finish(f, read_member(interp, obj, descr, name), then)
         except AttributeError:
             if asked is None:
                 raise
-        return interp.call(f, asked[0], [obj, name], None, then, data)
+        return interp.call(f, asked[0], [obj, name], None, then)
     if info.has_dict:
         d = dict_of(obj, info)
         src = trace.dict_source(obj, d)
         value = d.get(name, MISSING)
         if value is not MISSING:
-            return interp.finish(f, trace.read_key(d, src, name, value) if src is not None else value, then, data)
+            return interp.finish(f, trace.read_key(d, src, name, value) if src is not None else value, then)
         if src is not None:
             trace.read_absent(d, src, name)
         if info.is_module and not kind:
             found = module_child(trace, d, src, name)
             if found is not MISSING:
-                return interp.finish(f, found, then, data)
+                return interp.finish(f, found, then)
     if kind:
-        return bound(interp, f, kind, descr, obj, info.cls, then, data, asked)
+        return bound(interp, f, kind, descr, obj, info.cls, then, asked)
     if use_getattr and info.getattr_fn is not None:
-        return interp.call(f, info.getattr_fn, [obj, name], None, then, data)
+        return interp.call(f, info.getattr_fn, [obj, name], None, then)
     if is_a(obj, types.MethodType):
-        return load_attr(interp, f, read_member(interp, obj, METHOD_FUNC, "__func__"), name, then, data)
+        return load_attr(interp, f, read_member(interp, obj, METHOD_FUNC, "__func__"), name, then)
     if is_a(obj, types.ModuleType):
         fallback = d.get("__getattr__", MISSING)
         if fallback is not MISSING:
-            return interp.call(f, trace.read_key(d, src, "__getattr__", fallback), [name], None, then, data)
+            return interp.call(f, trace.read_key(d, src, "__getattr__", fallback), [name], None, then)
         trace.read_absent(d, src, "__getattr__")
-    return interp.finish(f, object.__getattribute__(obj, name) if not is_a(obj, types.ModuleType) else getattr(obj, name), then, data)
+    return interp.finish(f, object.__getattribute__(obj, name) if not is_a(obj, types.ModuleType) else getattr(obj, name), then)
 
 
 def module_child(trace: SegmentTrace, d: dict, src: Any, name: str) -> Any:
@@ -388,86 +381,86 @@ def read_member(interp: Interp, obj: Any, descr: Any, name: str) -> Any:
     return trace.read(value, trace.guards.access(src, "member", member_of(trace, obj, descr), value))
 
 
-def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Any, data: Any) -> Frame | None:
+def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Delivery | None) -> Frame | None:
     """Delivers ``cls.name`` for a class."""
     trace = interp.trace
     meta = type(cls)
     meta_info = type_info(trace, meta)
     if is_a(meta_info.getattribute, types.FunctionType):
-        return interp.call(f, meta_info.getattribute, [cls, name], None, then, data)
+        return interp.call(f, meta_info.getattribute, [cls, name], None, then)
     kind, descr = meta_info.look(trace, name)
     asked = (meta_info.getattr_fn, cls, name) if meta_info.getattr_fn is not None else None
     if PROPERTY <= kind <= PY_DATA:
         if kind != C_DATA:
-            return bound(interp, f, kind, descr, cls, meta, then, data, asked)
+            return bound(interp, f, kind, descr, cls, meta, then, asked)
         if name == "__dict__":
             if not cls.__flags__ & HEAP_TYPE or cls in trace.classes:
-                raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class").to(then, data)
+                raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class")
             # Its single names may be asked for.
             space = TYPE_DICT.__get__(cls)
             trace.adopt(space, trace.guards.access(trace.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
-            return interp.finish(f, space, then, data)
+            return interp.finish(f, space, then)
         if cls.__flags__ & HEAP_TYPE:
             trace.pin(cls, cls.__qualname__)
-        return interp.finish(f, read_member(interp, cls, descr, name), then, data)
+        return interp.finish(f, read_member(interp, cls, descr, name), then)
     if is_a(cls, enum.EnumMeta):
         # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
         member = cls.__dict__.get("_member_map_", {}).get(name)
         if member is not None and cls in trace.classes:
             members = type_info(trace, cls).look(trace, "_member_map_")[1]
-            return interp.finish(f, trace.read_key(members, trace.sources.get(id(members)), name, member), then, data)
+            return interp.finish(f, trace.read_key(members, trace.sources.get(id(members)), name, member), then)
         if member is not None:
-            return interp.finish(f, member, then, data)
+            return interp.finish(f, member, then)
     own_kind, own = type_info(trace, cls).look(trace, name)
     if own_kind:
-        return bound(interp, f, own_kind, own, None, cls, then, data, asked)
+        return bound(interp, f, own_kind, own, None, cls, then, asked)
     if kind:
-        return bound(interp, f, kind, descr, cls, meta, then, data, asked)
+        return bound(interp, f, kind, descr, cls, meta, then, asked)
     if asked is not None:
-        return interp.call(f, asked[0], [cls, name], None, then, data)
-    return interp.finish(f, getattr(cls, name), then, data)
+        return interp.call(f, asked[0], [cls, name], None, then)
+    return interp.finish(f, getattr(cls, name), then)
 
 
-def load_super_attr(interp: Interp, f: Frame, sup: super, name: str, then: Any, data: Any) -> Frame | None:
+def load_super_attr(interp: Interp, f: Frame, sup: super, name: str, then: Delivery | None) -> Frame | None:
     """Delivers ``super().name``, found in the MRO after the class of the method."""
     trace = interp.trace
     this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__  # type: ignore[attr-defined]
     if name == "__class__" or obj is None:
-        return interp.finish(f, getattr(sup, name), then, data)
+        return interp.finish(f, getattr(sup, name), then)
     kind, descr = type_info(trace, start).look_behind(trace, this, name)
     if kind == ABSENT:
-        return interp.finish(f, getattr(sup, name), then, data)
+        return interp.finish(f, getattr(sup, name), then)
     if is_a(obj, type) and obj is start and not is_a(obj, this):
         # In a class method: nothing is bound to an instance.
         obj = None
     elif kind == C_DATA:
-        return interp.finish(f, read_member(interp, obj, descr, name), then, data)
-    return bound(interp, f, kind, descr, obj, start, then, data)
+        return interp.finish(f, read_member(interp, obj, descr, name), then)
+    return bound(interp, f, kind, descr, obj, start, then)
 
 
 def bound(
-    interp: Interp, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Any, data: Any, asked: tuple | None = None
+    interp: Interp, f: Frame, kind: int, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None
 ) -> Frame | None:
     """Delivers the value of a descriptor found on ``cls``, read through the instance ``obj``, or through the class itself if ``obj`` is None.
 
     ``asked``: a ``__getattr__`` with its arguments, to call if the descriptor raises an AttributeError.
     """
     if kind == METHOD and obj is not None:
-        return interp.finish(f, types.MethodType(descr, obj), then, data)
+        return interp.finish(f, types.MethodType(descr, obj), then)
     if kind == PROPERTY and obj is not None and descr.fget is not None:
-        return _get(interp, f, descr.fget, [obj], asked, then, data)
+        return _get(interp, f, descr.fget, [obj], asked, then)
     if kind == STATIC:
-        return interp.finish(f, interp.class_value(descr.__func__), then, data)
+        return interp.finish(f, interp.class_value(descr.__func__), then)
     if kind == CLASS:
-        return bind_class_method(interp, f, descr, cls, then, data)
+        return bind_class_method(interp, f, descr, cls, then)
     if kind in (PY_DATA, PY_OTHER):
-        return _get(interp, f, type(descr).__get__, [descr, obj, cls], asked, then, data)
+        return _get(interp, f, type(descr).__get__, [descr, obj, cls], asked, then)
     if kind in (PROPERTY, C_DATA, C_OTHER):
         value = type(descr).__get__(descr, obj, cls)
         if kind == C_OTHER and type(value) not in C_BOUND:
             _note_bound(interp, value, descr, obj, cls)
-        return interp.finish(f, value, then, data)
-    return interp.finish(f, descr, then, data)
+        return interp.finish(f, value, then)
+    return interp.finish(f, descr, then)
 
 
 def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> None:
@@ -483,23 +476,23 @@ def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> 
         trace.kept.append(value)
 
 
-def _get(interp: Interp, f: Frame, getter: Any, args: list, asked: tuple | None, then: Any, data: Any) -> Frame | None:
+def _get(interp: Interp, f: Frame, getter: Any, args: list, asked: tuple | None, then: Delivery | None) -> Frame | None:
     if asked is None:
-        return interp.call(f, getter, args, None, then, data)
-    return interp.call(f, protocols.get_then_getattr, [*asked, getter, *args], None, then, data)
+        return interp.call(f, getter, args, None, then)
+    return interp.call(f, protocols.get_then_getattr, [*asked, getter, *args], None, then)
 
 
-def bind_class_method(interp: Interp, f: Frame, descr: classmethod, cls: type, then: Any, data: Any) -> Frame | None:
+def bind_class_method(interp: Interp, f: Frame, descr: classmethod, cls: type, then: Delivery | None) -> Frame | None:
     """Handles ``classmethod.__get__``; the wrapped object may be a descriptor itself, such as a property."""
     inner: Any = interp.class_value(descr.__func__)
     if is_a(inner, property):
-        return interp.call(f, inner.fget, [cls], None, then, data)
+        return interp.call(f, inner.fget, [cls], None, then)
     getter = raw_lookup(type(inner), "__get__")
     if is_a(getter, types.FunctionType):
-        return interp.call(f, getter, [inner, cls, cls], None, then, data)
+        return interp.call(f, getter, [inner, cls, cls], None, then)
     if getter is MISSING:
-        return interp.finish(f, types.MethodType(inner, cls), then, data)
-    return interp.finish(f, inner.__get__(cls, cls), then, data)
+        return interp.finish(f, types.MethodType(inner, cls), then)
+    return interp.finish(f, inner.__get__(cls, cls), then)
 
 
 def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:

@@ -8,7 +8,7 @@ import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,12 +16,11 @@ from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
 from fineline.cpython.c_callables import PROTOCOL
 from fineline.cpython.polyfill_iterators import Lazy
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import GraphBreak
-from fineline.fx.recorder import NotForGraph
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -51,27 +50,21 @@ ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
 )
 
 
-def refused(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def refused(call: Call) -> Frame | None:
     """Has C refuse the call."""
-    if interp.trace.active:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL437", f"{describe(fn)}() called with arguments that it does not take").to(then, data)
-    found: Frame | None = interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    return found
+    return call.run_eagerly("FL437", f"{describe(call.fn)}() called with arguments that it does not take")
 
 
-def counted(fn: Any, handler: Callable) -> Callable:
-    """Wraps the ``handler`` of ``fn``: C raises for wrong arguments, and calls that read what no graph can rely on run eagerly."""
-    least, most = ARITY.get(fn, (0, sys.maxsize))
+def counted(fn: Any, handler: Handler) -> Handler:
+    """Wraps the ``handler`` of ``fn``, if it takes only so many arguments: for others, C raises."""
+    if fn not in ARITY:
+        return handler
+    least, most = ARITY[fn]
     named = most == sys.maxsize
 
     @functools.wraps(handler)
-    def handle(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        answer = handler if least <= len(args) <= most and (named or not kwargs) else refused
-        try:
-            found: Frame | None = answer(interp, f, fn, args, kwargs, then, data)
-        except NotForGraph as e:
-            raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
-        return found
+    def handle(call: Call) -> Frame | None:
+        return handler(call) if least <= len(call.args) <= most and (named or not call.kwargs) else refused(call)
 
     return handle
 
@@ -100,13 +93,12 @@ def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
 KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, float: float, int: int, operator.index: int})
 
 
-def of_kind(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
+def of_kind(interp: Interp, f: Frame, value: Any, then: Delivery | None, key: Any, obj: Any) -> Frame | None:
     """Checks the result of a special method as C does: refuses a wrong type, and warns for a subclass at each call."""
-    key, obj, then, data = state
     if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
         name = type(obj).__name__
-        raise GraphBreak(_answered, (key, name, value), None, "FL437", f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}").to(then, data)
-    return interp.finish(f, value, then, data)
+        raise GraphBreak(_answered, (key, name, value), None, "FL437", f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}")
+    return interp.finish(f, value, then)
 
 
 def _answered(key: Any, name: str, value: Any) -> Any:

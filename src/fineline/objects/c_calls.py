@@ -22,7 +22,7 @@ from fineline.cpython.c_types import ITERATORS as C_ITERATORS
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.exception_slots import ARGS
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import in_python, raw_lookup, type_info
@@ -37,7 +37,7 @@ from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
 
@@ -272,14 +272,11 @@ def index_plain(a: Any) -> bool:
     return a is None or is_a(a, int)
 
 
-def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | None = None, then: Any = None, data: Any = None) -> None:
+def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | None = None) -> None:
     """Applies the rules about ``Tensor.__index__`` to an argument that C converts with ``__index__``."""
     for part in (a.start, a.stop, a.step) if type(a) is slice else (a,):
         if is_a(part, Tensor):
-            try:
-                interp.tensors.sign(interp, operator.index, (part,), (fn, tuple(args), kwargs))
-            except GraphBreak as b:
-                raise b.to(then, data) from None
+            interp.tensors.sign(interp, operator.index, (part,), (fn, tuple(args), kwargs))
 
 
 def _settle_numbers(trace: SegmentTrace, values: Any) -> None:
@@ -297,103 +294,96 @@ def polyfill_needed(args: Any) -> bool:
     return any(is_a(a, InterpretedGenerator) for a in args)
 
 
-def call(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """Calls C function ``fn``, which the table knows under ``key``."""
-    trace = interp.trace
+def call_c(call: Call, key: Any = None) -> Frame | None:
+    """Calls a C function, which the table knows under ``key``, or as it is."""
+    interp, trace, key = call.interp, call.trace, call.fn if key is None else key
+    args, kwargs = call.args, call.kwargs
     if not trace.active and not polyfill_needed(args):
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    if key is str.format and not kwargs and (text := waiting(interp, f, key, args)) is not None:
-        return interp.finish(f, text, then, data)
+        return call.run_natively()
+    if key is str.format and not kwargs and (text := waiting(interp, call.frame, key, args)) is not None:
+        return call.finish(text)
     if trace.numpy and converts(key, args):
-        args = symbols_for(trace, args)
+        args = call.args = symbols_for(trace, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
-            return interp.finish(f, args[0], then, data)
+            return call.finish(args[0])
     info = classify(key)
     if interp.unsteady and info is not None and (info.reads != "none" or is_a(key, INSTANCE_METHODS)):
-        _ask_contents(interp, f, fn, key, args, kwargs, then, data)
-    if interp.fakes is not None and _runs_here(key, info) and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
+        _ask_contents(call, key)
+    if interp.fakes is not None and _runs_here(key, info) and any([holds(a) for a in call.values()]):
         # round() to so many digits has no symbolic form.
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
             _settle_numbers(trace, args)
-            return interp.finish(f, of_few_parts(interp, symbolic(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data), then, data)
+            return call.finish(of_few_parts(interp, symbolic(*args, **(kwargs or {})), call.fn, tuple(args), kwargs))
         polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS or key in CALLERS else None
-        if polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not f.info.code) and (not kwargs or key in SORTERS):
-            if not takes(polyfill, len(args), kwargs):
-                return refused(interp, f, fn, args, kwargs, then, data)
-            return interp.call(f, polyfill, list(args), kwargs, then, data)
+        if polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not call.frame.info.code) and (not kwargs or key in SORTERS):
+            return call.instead(polyfill, list(args), kwargs) if takes(polyfill, len(args), kwargs) else refused(call)
         if key not in MOVERS:
-            _ask(interp, f, fn, key, args, kwargs, then, data)
-            args = [settle_all(a) for a in args]
-            kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
+            _ask(call, key)
+            args = call.args = [settle_all(a) for a in args]
+            kwargs = call.kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
         elif breaks_here(interp.options.breaks) != "any":
             # Where it is an index, C asks for the value, which nothing else can give here.
             indices = INDEX_BY_ID.get(id(key), ())
-            args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
+            args = call.args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
     elif trace.numpy and _runs_here(key, info) and key not in MOVERS:
-        _ask(interp, f, fn, key, args, kwargs, then, data)
+        _ask(call, key)
     if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
-        return refused(interp, f, fn, args, kwargs, then, data)
+        return refused(call)
     if info is None:
         if trace.active or key not in POLYFILLS:
-            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} is C code that fineline knows nothing of").to(then, data)
+            raise call.graph_break("FL410", f"{describe(call.fn)} is C code that fineline knows nothing of")
     elif info.kind == "special":
-        raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{describe(fn)} can't be captured").to(then, data)
+        raise call.graph_break("FL411", f"{describe(call.fn)} can't be captured")
     values = [*args, *kwargs.values()] if kwargs else args
-    ok = info is not None and info.kind != "callback" and _may_run(trace, key, info.reads, values, len(args))
-    if not ok:
-        for at in INDEX_BY_ID.get(id(key), ()):
-            if at < len(args):
-                read_as_index(interp, args[at], fn, args, kwargs, then, data)
-        if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
-            try:
-                interp.tensors.sign(interp, key, tuple(args))
-            except GraphBreak as b:
-                raise b.to(then, data) from None
-            if interp.known.has(args[0], trace.recorder.mutated):
-                return interp.finish(f, fn(interp.known.numbers(args[0])), then, data)
-            if interp.tensors.reads(interp, args[0]):
-                return interp.tensors.number(interp, f, key, args[0], then, data)
-            raise GraphBreak(fn, tuple(args), kwargs, "FL502", f"{describe(fn)} reads a tensor's values").to(then, data)
-        polyfill, given = _polyfill(key, args)
-        protocol = PROTOCOL.get(key)
-        if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
-            method = type_info(trace, type(args[0])).look(trace, protocol)[1]
-            if is_a(method, types.FunctionType):
-                if key in KIND:
-                    then, data = of_kind, (key, args[0], then, data)
-                return interp.call(f, method, list(args), kwargs, then, data)
-        if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is f.info.code):
-            if not takes(polyfill, len(given), kwargs):
-                return refused(interp, f, fn, args, kwargs, then, data)
-            if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS:
-                then, data = stand_in, (then, data)
-            return interp.call(f, polyfill, given, kwargs, then, data)
-        raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} would run Python code, or read a tensor, from C").to(then, data)
-    assert info is not None
+    if info is None or info.kind == "callback" or not _may_run(trace, key, info.reads, values, len(args)):
+        return _call_in_python(call, key)
     replaced = len(trace.mutations.replaced)
-    try:
-        prepare(interp, key, info.kind, info.reads, values, fn, args, kwargs)
-        if len(trace.mutations.replaced) > replaced:
-            # There are symbols now in what C would read.
-            return call(interp, f, fn, key, args, kwargs, then, data)
-        if info.kind == "mutator":
-            _note_write(interp, fn, args, kwargs, key)
-    except GraphBreak as b:
-        raise b.to(then, data) from None
+    prepare(call, key, info.kind, info.reads, values)
+    if len(trace.mutations.replaced) > replaced:
+        # There are symbols now in what C would read.
+        return call_c(call, key)
+    if info.kind == "mutator":
+        _note_write(call, key)
     if interp.fakes is not None and (id(key) in WRITTEN_OUT or (is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS)):
         args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
-    result = fn(*args, **kwargs) if kwargs else fn(*args)
+    result = call.fn(*args, **kwargs) if kwargs else call.fn(*args)
     t = type(result)
     if t is np.ndarray:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{describe(fn)} makes an array").to(then, data)
+        raise call.graph_break("FL410", f"{describe(call.fn)} makes an array")
     if t not in VALUES and t not in SINGLETONS and id(result) not in trace.sources:
         trace.made.add(id(result))
         if t is list and result and type(result[0]) is list:
             trace.made.update(map(id, result))
         elif t is functools.partial:
             trace.made.add(id(result.keywords))
-    return interp.finish(f, result, then, data)
+    return call.finish(result)
+
+
+def _call_in_python(call: Call, key: Any) -> Frame | None:
+    """Calls a C function that would run Python code, or read a tensor: by a special method, or what stands for it in Python."""
+    interp, trace, args, kwargs = call.interp, call.trace, call.args, call.kwargs
+    for at in INDEX_BY_ID.get(id(key), ()):
+        if at < len(args):
+            read_as_index(interp, args[at], call.fn, args, kwargs)
+    if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
+        interp.tensors.sign(interp, key, tuple(args))
+        if interp.known.has(args[0], trace.recorder.mutated):
+            return call.finish(call.fn(interp.known.numbers(args[0])))
+        if interp.tensors.reads(interp, args[0]):
+            return interp.tensors.number(interp, call.frame, key, args[0], call.then)
+        raise call.graph_break("FL502", f"{describe(call.fn)} reads a tensor's values")
+    polyfill, given = _polyfill(key, args)
+    protocol = PROTOCOL.get(key)
+    if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
+        method = type_info(trace, type(args[0])).look(trace, protocol)[1]
+        if is_a(method, types.FunctionType):
+            return call.instead(method, list(args), kwargs, *((of_kind, key, args[0]) if key in KIND else ()))
+    if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is call.frame.info.code):
+        if not takes(polyfill, len(given), kwargs):
+            return refused(call)
+        return call.instead(polyfill, given, kwargs, stand_in if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS else None)
+    raise call.graph_break("FL412", f"{describe(call.fn)} would run Python code, or read a tensor, from C")
 
 
 def _runs_here(key: Any, info: Native | None) -> bool:
@@ -401,37 +391,38 @@ def _runs_here(key: Any, info: Native | None) -> bool:
     return key in FUNCTIONS or (info is not None and info.kind != "special")
 
 
-def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Any:
+def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict | None = None) -> Any:
     """Returns the number that ``fn`` gives; where it has grown too large an expression, a graph break gives it a symbol of its own."""
     if interp.trace.active and is_large(number) and breaks_here(interp.options.breaks) == "any":
-        raise GraphBreak(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made").to(then, data)
+        raise GraphBreak(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made")
     return number
 
 
-def _ask(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def _ask(call: Call, key: Any) -> None:
     """Sees to it that a call that asks for a number which has varied before runs at a graph break."""
-    if (not is_a(key, type) or key in ANSWERING) and interp.varied(f, (*args, *(kwargs or {}).values())):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
+    if (not is_a(key, type) or key in ANSWERING) and call.interp.varied(call.frame, call.values()):
+        raise call.graph_break("FL448", f"{describe(call.fn)} asks for a number that varies")
 
 
-def _ask_contents(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def _ask_contents(call: Call, key: Any) -> None:
     """Sees to it that a call that reads all of a container, which has held more or less before, runs at a graph break."""
     # These read a list item by item, or not at all.
-    spared = args[:1] if key in APPENDS else [a for a in args if type(a) is list] if key in READER_MAKERS else ()
-    for a in (*args, *(kwargs or {}).values()):
-        if is_a(a, MANY) and not any([a is one for one in spared]) and interp.unlike(f, a):
-            reason = f"{describe(fn)} reads a {type(a).__name__} that holds more or less each time"
-            looped = then is None and f.info.instructions[f.ip].name == "GET_ITER"
+    f, unlike = call.frame, call.interp.unlike
+    spared = call.args[:1] if key in APPENDS else [a for a in call.args if type(a) is list] if key in READER_MAKERS else ()
+    for a in call.values():
+        if is_a(a, MANY) and not any([a is one for one in spared]) and unlike(f, a):
+            reason = f"{describe(call.fn)} reads a {type(a).__name__} that holds more or less each time"
+            looped = call.then is None and f.info.instructions[f.ip].name == "GET_ITER"
             if key in ITERATORS and not looped:
                 # What reads the iterator would go to a graph break for each item.
                 continue
             if looped:
                 # What the result holds would have to be known in turn.
-                raise GraphBreak(_iterated, (fn, *args), kwargs, "FL448", reason)
-            raise GraphBreak(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
-        if type(a) in LIST_READERS and key not in READER_MAKERS and key is not next and any([interp.unlike(f, each.held) for each in unread_lists(interp.trace, a)]):
-            reason = f"{describe(fn)} reads what is left of a list that holds more or less each time"
-            raise GraphBreak(fn, tuple(args), kwargs, "FL448", reason).to(then, data)
+                raise GraphBreak(_iterated, (call.fn, *call.args), call.kwargs, "FL448", reason)
+            raise call.graph_break("FL448", reason)
+        reader = type(a) in LIST_READERS and key not in READER_MAKERS and key is not next
+        if reader and any([unlike(f, each.held) for each in unread_lists(call.trace, a)]):
+            raise call.graph_break("FL448", f"{describe(call.fn)} reads what is left of a list that holds more or less each time")
 
 
 def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -446,9 +437,9 @@ def _polyfill(key: Any, args: list) -> tuple[Any, list]:
     return found, list(args)
 
 
-def stand_in(interp: Interp, f: Frame, made: Any, state: tuple) -> Frame | None:
+def stand_in(interp: Interp, f: Frame, made: Any, then: Delivery | None) -> Frame | None:
     interp.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
-    return interp.finish(f, made, *state)
+    return interp.finish(f, made, then)
 
 
 def _may_run(trace: SegmentTrace, key: Any, reads: str, values: Any, positional: int) -> bool:
@@ -513,11 +504,11 @@ def _keys(a: Any, pairs: bool) -> Iterable:
     return [k[0] if is_a(k, (list, tuple)) and k else k for k in a] if pairs else a
 
 
-def prepare(interp: Interp, key: Any, kind: str, reads: str, values: Any, fn: Any, args: Any, kwargs: Any) -> None:
+def prepare(call: Call, key: Any, kind: str, reads: str, values: Any) -> None:
     """Guards what the call is going to read of containers that existed before."""
-    trace = interp.trace
+    trace, args = call.trace, call.args
     if args and type(args[0]) in UNDER_WAY and id(args[0]) in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
-        raise GraphBreak(fn, tuple(args), kwargs, "FL416", f"{describe(fn)} of an iterator from outside")
+        raise call.graph_break("FL416", f"{describe(call.fn)} of an iterator from outside")
     try:
         if key is functools.partial and values and type(values[0]) is functools.partial:
             # Its arguments become the new one's.
@@ -533,8 +524,8 @@ def prepare(interp: Interp, key: Any, kind: str, reads: str, values: Any, fn: An
             if key in APPENDS and a is args[0] and _only_grows(trace, a):
                 continue
             if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in trace.sources and has_hidden_state(a):
-                raise NotForGraph(f"{describe(fn)} reads a {t.__name__} from outside")
-            one_by_one = key in READER_MAKERS and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(interp, a))))
+                raise NotForGraph(f"{describe(call.fn)} reads a {t.__name__} from outside")
+            one_by_one = key in READER_MAKERS and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(call.interp, a))))
             if not one_by_one:
                 trace.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
@@ -544,22 +535,13 @@ def prepare(interp: Interp, key: Any, kind: str, reads: str, values: Any, fn: An
         elif id(key) in IDENTITY and len(values) == 2:
             guard_identity(trace, *values)
     except NotForGraph as e:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)) from None
+        raise call.graph_break("FL413", str(e)) from None
 
 
 def _is_of_any_length(interp: Interp, held: list) -> bool:
     """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
     src = interp.trace.sources.get(id(held))
     return src is not None and interp.unsteady.get(src.text()) == "length"
-
-
-def read_all(interp: Interp, values: Any, fn: Any, args: Any, kwargs: Any, then: Any, data: Any) -> None:
-    """Guards all that containers among ``values`` hold, and what iterators over lists are going to give: ``fn`` reads that."""
-    try:
-        for a in values:
-            interp.trace.expand(a)
-    except NotForGraph as e:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
 
 
 def _only_grows(trace: SegmentTrace, target: Any) -> bool:
@@ -572,22 +554,21 @@ def _only_grows(trace: SegmentTrace, target: Any) -> bool:
     return target.maxlen is None
 
 
-def _note_write(interp: Interp, fn: Any, args: Any, kwargs: Any, fn_key: Any) -> None:
-    trace = interp.trace
-    target = args[0]
-    if fn_key not in ONE_ELEMENT:
+def _note_write(call: Call, key: Any) -> None:
+    trace, target = call.trace, call.args[0]
+    if key not in ONE_ELEMENT:
         rewritten(trace, target)
     src = trace.sources.get(id(target))
     if src is not None:
         try:
-            if not (fn_key in APPENDS and _only_grows(trace, target)):
+            if not (key in APPENDS and _only_grows(trace, target)):
                 trace.expand(target, ordered=False)
             trace.mutations.note(target, src)
         except (NotForGraph, TypeError) as e:
-            raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)) from None
+            raise call.graph_break("FL413", str(e)) from None
         trace.global_values.pop(id(target), None)
     elif id(target) not in trace.made:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL414", f"{describe(fn)} changes a {type(target).__name__} of unknown origin")
+        raise call.graph_break("FL414", f"{describe(call.fn)} changes a {type(target).__name__} of unknown origin")
 
 
 def describe(fn: Any) -> str:

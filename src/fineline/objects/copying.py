@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace
 
 # What a class may do of its own when it is copied.
@@ -94,29 +93,29 @@ def mark_made(trace: SegmentTrace, obj: Any, seen: set[int] | None = None) -> No
         mark_made(trace, part, seen)
 
 
-def _copying(name: str) -> Callable:
-    def handler(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-        trace = interp.trace
-        obj = args[0]
+def _copying(name: str) -> Handler:
+    def handler(call: Call) -> Frame | None:
+        trace = call.trace
+        obj = call.args[0]
         method = special_method(trace, type(obj), name)
         if is_a(method, types.FunctionType) and not is_a(obj, (Tensor, nn.Module)):
-            return interp.call(f, method, [obj] if name == "__copy__" else [obj, {}], None, then, data)
+            return call.instead(method, [obj] if name == "__copy__" else [obj, {}])
         if not trace.active:
-            return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+            return call.run_natively()
         seen: dict[int, Any] = {}
-        if len(args) > 1 or kwargs or not closed_world(trace, obj, seen):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"copy.{fn.__name__} of a {type(obj).__name__}").to(then, data)
+        if len(call.args) > 1 or call.kwargs or not closed_world(trace, obj, seen):
+            raise call.graph_break("FL410", f"copy.{call.fn.__name__} of a {type(obj).__name__}")
         numbers = {i: x for i, x in seen.items() if type(x) in SYMBOLIC}
         # A number is its own copy, a symbol for one too.
         if id(obj) in numbers:
-            return interp.finish(f, obj, then, data)
-        result = copy.deepcopy(obj, numbers) if fn is copy.deepcopy else fn(obj)
+            return call.finish(obj)
+        result = copy.deepcopy(obj, numbers) if call.fn is copy.deepcopy else call.fn(obj)
         mark_made(trace, result)
-        return interp.finish(f, result, then, data)
+        return call.finish(result)
 
     return handler
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {copy.copy: _copying("__copy__"), copy.deepcopy: _copying("__deepcopy__")},
 )

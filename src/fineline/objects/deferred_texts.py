@@ -26,7 +26,7 @@ from fineline.objects.attribute_reads import type_info
 from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace
 
 # Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
@@ -245,20 +245,15 @@ def known_next_time(interp: Interp, text: Text) -> None:
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 
-def make_first(interp: Interp, given: Iterable[Any], fn: Any, args: Any, kwargs: dict | None, then: Any, data: Any) -> None:
+def make_first(call: Call, given: Iterable[Any]) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
+    interp = call.interp
     for text in [interp.texts[id(a)] for a in given if id(a) in interp.texts]:
         known_next_time(interp, text)
         if id(text.value) not in interp.texts:
             continue
-        reason = f"the text of a tensor, made at {text.where}, is given to {describe(fn)}"
-        raise GraphBreak(read, (text.value,), None, "FL417", reason).to(_call_now, (fn, tuple(args), kwargs, then, data))
-
-
-def _call_now(interp: Interp, f: Frame, value: None, state: tuple) -> Frame | None:
-    fn, args, kwargs, then, data = state
-    result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
-    return result
+        reason = f"the text of a tensor, made at {text.where}, is given to {describe(call.fn)}"
+        raise GraphBreak(read, (text.value,), None, "FL417", reason).to(call.again())
 
 
 def read(text: str) -> None:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
 from fineline.objects.polyfills import POLYFILLS
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 
 C_NEW = frozenset(
     id(t.__new__)
@@ -27,23 +27,24 @@ C_NEW = frozenset(
 ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
 
 
-def make_instance(interp: Interp, f: Frame, cls: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def make_instance(call: Call) -> Frame | None:
     """Does what ``type.__call__`` does: makes an instance and initialises it."""
-    trace = interp.trace
+    interp, trace, cls = call.interp, call.trace, call.fn
+    args, kwargs = call.args, call.kwargs
     info = type_info(trace, cls)
     new = info.look(trace, "__new__")[1]
     new = new.__func__ if is_a(new, staticmethod) else new
     if not is_a(init := info.look(trace, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
-        raise GraphBreak(cls, tuple(args), kwargs, "FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}").to(then, data)
+        raise call.graph_break("FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}")
     if trace.active and info.look(trace, "__del__")[1] is not None:
         # What no program makes has no end.
-        raise GraphBreak(cls, tuple(args), kwargs, "FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it").to(then, data)
-    state = (cls, args, kwargs, then, data)
+        raise call.graph_break("FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it")
+    initialise = Delivery(_initialise, call.then, cls, args, kwargs)
     if is_a(new, types.FunctionType):
         interp.class_value(new)
-        return interp.call(f, new, [cls, *args], kwargs, _initialise, state)
+        return interp.call(call.frame, new, [cls, *args], kwargs, initialise)
     if id(new) not in C_NEW and not issubclass(cls, BaseException):
-        raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__}, whose memory C lays out").to(then, data)
+        raise call.graph_break("FL422", f"making a {cls.__qualname__}, whose memory C lays out")
     if new is object.__new__:
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
     else:
@@ -51,40 +52,38 @@ def make_instance(interp: Interp, f: Frame, cls: Any, args: list, kwargs: dict |
         at_once = not issubclass(cls, (list, dict, set, deque, property))
         if at_once and not all([c_calls.plain(trace, a) for a in args]):
             if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
-                return interp.call(f, ITEMS_OF[new], args, None, _made_of, state)
-            raise GraphBreak(cls, tuple(args), kwargs, "FL422", f"making a {cls.__qualname__} from an object that C reads").to(then, data)
+                return interp.call(call.frame, ITEMS_OF[new], args, None, Delivery(_made_of, initialise, cls))
+            raise call.graph_break("FL422", f"making a {cls.__qualname__} from an object that C reads")
         if at_once and new is not BaseException.__new__:
-            c_calls.read_all(interp, args, cls, args, kwargs, then, data)
+            for a in args:
+                trace.expand(a)
         obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
     trace.made.add(id(obj))
-    return _initialise(interp, f, obj, state)
+    return _initialise(interp, call.frame, obj, call.then, cls, args, kwargs)
 
 
-def _made_of(interp: Interp, f: Frame, items: Any, state: tuple) -> Frame | None:
+def _made_of(interp: Interp, f: Frame, items: Any, then: Delivery | None, cls: type) -> Frame | None:
     """Makes an instance of a subclass of tuple or frozenset from the items of an iterable."""
-    cls = state[0]
-    obj = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
+    obj: Any = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
     interp.trace.made.add(id(obj))
-    return _initialise(interp, f, obj, state)
+    return interp.finish(f, obj, then)
 
 
-def _initialise(interp: Interp, f: Frame, obj: Any, state: tuple) -> Frame | None:
+def _initialise(interp: Interp, f: Frame, obj: Any, then: Delivery | None, cls: type, args: list, kwargs: dict | None) -> Frame | None:
     """Calls ``__init__`` of a new object, after ``__new__``."""
-    cls, args, kwargs, then, data = state
     if not is_a(obj, cls):
-        return interp.finish(f, obj, then, data)
+        return interp.finish(f, obj, then)
     trace = interp.trace
     init = type_info(trace, type(obj)).look(trace, "__init__")[1]
     if init is object.__init__ and not is_a(obj, BaseException):
-        return interp.finish(f, obj, then, data)
+        return interp.finish(f, obj, then)
     if is_a(obj, BaseException) and not is_a(init, types.FunctionType):
         init(obj, *args, **(kwargs or {}))
-        return interp.finish(f, obj, then, data)
-    return interp.call(f, init, [obj, *args], kwargs, _initialised, (obj, then, data))
+        return interp.finish(f, obj, then)
+    return interp.call(f, init, [obj, *args], kwargs, Delivery(_initialised, then, obj))
 
 
-def _initialised(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    obj, then, data = state
+def _initialised(interp: Interp, f: Frame, value: Any, then: Delivery | None, obj: Any) -> Frame | None:
     if value is not None:
         raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
-    return interp.finish(f, obj, then, data)
+    return interp.finish(f, obj, then)

@@ -7,14 +7,14 @@ import inspect
 import sys
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
-from fineline.frames.frame import NULL, Frame, InterpretedGenerator
+from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
 from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
@@ -22,7 +22,7 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.tracing.identity_guards import shown_by
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, is_value
 from fineline.tracing.tracebacks import traceback_of
 
@@ -40,8 +40,8 @@ def load_cell(interp: Interp, cell: types.CellType) -> Any:
     return value
 
 
-def _locals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, _namespace(interp, f), then, data)
+def _locals(call: Call) -> Frame | None:
+    return call.finish(_namespace(call.interp, call.frame))
 
 
 def _users(f: Frame) -> Frame:
@@ -83,23 +83,20 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
     interp.fail("FL439", "variables are looked at through a frame", False)
 
 
-def _get_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _get_frame(call: Call) -> Frame | None:
     """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no instruction reads any more."""
-    codes, frame = [f.info.code], f.back
-    while frame is not None:
-        codes.append(frame.info.code)
-        frame = frame.back
-    if interp.trace.active and any(["f_locals" in code.co_names for code in codes]) and not interp.lessons.inspected_functions.issuperset(codes):
-        _look_at(interp, f)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+    codes = [frame.info.code for frame in stack(call.frame)]
+    if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.inspected_functions.issuperset(codes):
+        _look_at(call.interp, call.frame)
+    return c_calls.call_c(call)
 
 
-def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _of_frame(call: Call) -> Frame | None:
     """Delivers the line or the variables of a frame: for a stand-in frame, those of the interpreter's frame."""
-    trace, (frame, name) = interp.trace, args
+    interp, f, (frame, name) = call.interp, call.frame, call.args
     found = frame_behind(frame, f)
     if found is not None and name == "f_lineno":
-        return interp.finish(f, found.line, then, data)
+        return call.finish(found.line)
     if name == "f_locals" and is_stand_in(frame.f_code):
         if found is None or not found.whole:
             _look_at(interp, f)
@@ -108,105 +105,99 @@ def _of_frame(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: 
             raise CaptureAborted
         if found.info.code not in interp.lessons.inspected_functions:
             _look_at(interp, f)
-        return interp.finish(f, _namespace(interp, found), then, data)
-    if trace.active and id(frame) in trace.sources:
-        raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call").to(then, data)
-    return interp.finish(f, getattr(frame, name), then, data)
+        return call.finish(_namespace(interp, found))
+    if call.trace.active and id(frame) in call.trace.sources:
+        raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call")
+    return call.finish(getattr(frame, name))
 
 
-def _evaluate(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _evaluate(call: Call) -> Frame | None:
     """Handles eval() and exec(), which look up names in the frame that calls them."""
-    if len(args) < 2 or args[1] is None:
-        names = args[2] if len(args) > 2 and args[2] is not None else _namespace(interp, f)
-        args = [*args[:1], _users(f).globals, names]
-        if interp.trace.active:
-            interp.trace.pin(args[1], "globals()")
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL411", f"{fn.__name__}() runs code that is not there yet").to(then, data)
+    if len(call.args) < 2 or call.args[1] is None:
+        names = call.args[2] if len(call.args) > 2 and call.args[2] is not None else _namespace(call.interp, call.frame)
+        call.args = [*call.args[:1], _users(call.frame).globals, names]
+        if call.trace.active:
+            call.trace.pin(call.args[1], "globals()")
+    return call.run_eagerly("FL411", f"{call.fn.__name__}() runs code that is not there yet")
 
 
-def _dir(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not args:
-        names = _namespace(interp, f)
-        if interp.trace.active:
-            interp.trace.expand(names)
-        return interp.finish(f, interp.trace.fresh(sorted(names)), then, data)
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL411", "dir() can't be captured").to(then, data)
+def _dir(call: Call) -> Frame | None:
+    if not call.args:
+        names = _namespace(call.interp, call.frame)
+        if call.trace.active:
+            call.trace.expand(names)
+        return call.finish(call.trace.fresh(sorted(names)))
+    return call.run_eagerly("FL411", "dir() can't be captured")
 
 
-def _globals(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    names = _users(f).globals
-    if interp.trace.active:
-        interp.trace.pin(names, "globals()")
-    return interp.finish(f, names, then, data)
+def _globals(call: Call) -> Frame | None:
+    names = _users(call.frame).globals
+    if call.trace.active:
+        call.trace.pin(names, "globals()")
+    return call.finish(names)
 
 
-def _vars(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not args:
-        return _locals(interp, f, fn, args, kwargs, then, data)
-    t = type(args[0])
-    if not is_a(args[0], (type, types.ModuleType)) and not t.__dictoffset__ and not (t.__flags__ & HEAP_TYPE):
-        return refused(interp, f, fn, args, kwargs, then, data)
-    return load_attr(interp, f, args[0], "__dict__", then, data)
+def _vars(call: Call) -> Frame | None:
+    if not call.args:
+        return _locals(call)
+    t = type(call.args[0])
+    if not is_a(call.args[0], (type, types.ModuleType)) and not t.__dictoffset__ and not (t.__flags__ & HEAP_TYPE):
+        return refused(call)
+    return load_attr(call.interp, call.frame, call.args[0], "__dict__", call.then)
 
 
-def _exc_info(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    e = interp.handled
+def _exc_info(call: Call) -> Frame | None:
+    e = call.interp.handled
     if e is None:
-        return interp.finish(f, interp.native(sys.exc_info, (), None), then, data)
-    return interp.finish(f, (type(e), e, traceback_of(e, interp.trace)), then, data)
+        return call.finish(call.interp.native(sys.exc_info, (), None))
+    return call.finish((type(e), e, traceback_of(e, call.trace)))
 
 
-def _exception(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, interp.handled if interp.handled is not None else interp.native(sys.exception, (), None), then, data)
+def _exception(call: Call) -> Frame | None:
+    return call.finish(call.interp.handled if call.interp.handled is not None else call.interp.native(sys.exception, (), None))
 
 
-def _call_weakref(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call_weakref(call: Call) -> Frame | None:
     """Handles ``ref()``: guards that it is the same object, which the program references weakly."""
-    trace = interp.trace
-    ref = args[0]
+    trace = call.trace
+    ref = call.args[0]
     # Not ref(): a subclass, such as WeakMethod, may answer another thing.
     obj = REFERENT(ref)
     src = trace.sources.get(id(ref))
     if src is None and trace.active and id(ref) in trace.made:
         # Whether the object still lives then is for that call to say.
-        raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here").to(then, data)
+        raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here")
     if src is not None and trace.active:
         trace.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
         if obj is not None and id(obj) not in trace.sources and id(obj) not in trace.made:
-            raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way").to(then, data)
-    return interp.finish(f, obj, then, data)
+            raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way")
+    return call.finish(obj)
 
 
-def _refer(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _refer(call: Call) -> Frame | None:
     """Handles ``weakref.ref`` of an object from outside without another weak reference, which would be the same object."""
-    trace = interp.trace
-    plain = len(args) == 1 and not kwargs and id(args[0]) in trace.sources and type(args[0]).__weakrefoffset__ > 0
+    trace, args = call.trace, call.args
+    plain = len(args) == 1 and not call.kwargs and id(args[0]) in trace.sources and type(args[0]).__weakrefoffset__ > 0
     if trace.active and plain and (is_a(args[0], dict) or c_calls.hashable(args[0])):
         known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
         if not known or id(known[0]) in trace.made:
-            return interp.finish(f, trace.fresh(weakref.ref(args[0])), then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+            return call.finish(trace.fresh(weakref.ref(args[0])))
+    return c_calls.call_c(call)
 
 
 def _same_target(ref: Any, other: Any) -> bool:
     return REFERENT(other) is (None if ref is None else REFERENT(ref))
 
 
-def _signature(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _signature(call: Call) -> Frame | None:
     """Handles ``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
-    trace = interp.trace
+    trace, args = call.trace, call.args
     target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
-    if not trace.active or not is_a(target, types.FunctionType) or len(args) > 1 or kwargs:
-        if trace.active:
-            raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"inspect.signature of a {type(target).__name__}").to(then, data)
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+    if not trace.active or not is_a(target, types.FunctionType) or len(args) > 1 or call.kwargs:
+        return call.run_eagerly("FL410", f"inspect.signature of a {type(target).__name__}")
     wrapped: Any = target
     while is_a(wrapped, types.FunctionType):
-        interp.see_function(trace, wrapped)
+        call.interp.see_function(trace, wrapped)
         d = wrapped.__dict__
         src = trace.dict_source(wrapped, d)
         for name in ("__signature__", "__wrapped__"):
@@ -215,11 +206,11 @@ def _signature(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then:
             else:
                 trace.read_absent(d, src, name)
         wrapped = d.get("__wrapped__")
-    result = fn(*args)
+    result = call.fn(*args)
     # The parameters' dict is reached through what shows it alone.
     trace.made.update(map(id, (result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values())))
     trace.kept.append(result)
-    return interp.finish(f, result, then, data)
+    return call.finish(result)
 
 
 _STATES: Mapping[str, str] = MappingProxyType(
@@ -227,13 +218,13 @@ _STATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _generator_state(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if len(args) == 1 and type(args[0]) is InterpretedGenerator:
-        return interp.finish(f, _STATES[args[0].state], then, data)
-    return interp.push_function(f, fn, args, kwargs, then, data)
+def _generator_state(call: Call) -> Frame | None:
+    if len(call.args) == 1 and type(call.args[0]) is InterpretedGenerator:
+        return call.finish(_STATES[call.args[0].state])
+    return call.interpret()
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         builtins.dir: _dir,
         protocols.of_frame: _of_frame,

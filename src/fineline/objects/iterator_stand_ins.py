@@ -85,24 +85,23 @@ def table_recipe(it: Any) -> Recipe | None:
 
 
 # Stand-in -> the type that it is to the captured code.
-KINDS: Mapping[type, type] = MappingProxyType(
-    {
-        InterpretedGenerator: GeneratorType,
-        FakeTensor: Tensor,
-        torch.SymInt: int,
-        torch.SymFloat: float,
-        torch.SymBool: bool,
-        **{p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type},
-        i.CallableIterator: type(iter(int, 1)),
-        i.SequenceIterator: type(ended_sequence_iterator()),
-        i.RangeIterator: type(iter(range(0))),
-        i.ReversedSequence: reversed,
-        t.Chain: itertools.chain,
-        t.Tee: type(itertools.tee(())[0]),
-        t.Group: itertools._grouper,  # type: ignore[attr-defined]
-        **STANDING,
-    }
-)
+# A dict, and no proxy: it is asked at most calls.
+KINDS: Mapping[type, type] = {
+    InterpretedGenerator: GeneratorType,
+    FakeTensor: Tensor,
+    torch.SymInt: int,
+    torch.SymFloat: float,
+    torch.SymBool: bool,
+    **{p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type},
+    i.CallableIterator: type(iter(int, 1)),
+    i.SequenceIterator: type(ended_sequence_iterator()),
+    i.RangeIterator: type(iter(range(0))),
+    i.ReversedSequence: reversed,
+    t.Chain: itertools.chain,
+    t.Tee: type(itertools.tee(())[0]),
+    t.Group: itertools._grouper,  # type: ignore[attr-defined]
+    **STANDING,
+}
 
 
 def _named_as(stand_in: type, kind: type) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fineline.bytecode.code import CODES, global_names
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.guards.source import Source, root_of
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
@@ -20,7 +19,7 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -71,22 +70,21 @@ class _Later:
         self.made = True
 
 
-def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def call_cached(call: Call) -> Frame | None:
     """Handles a call of a cached function: delivers the cached result, or runs a function without other effects; otherwise it runs eagerly."""
-    trace = interp.trace
+    interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs or {}
     if not trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    kwargs = kwargs or {}
+        return call.run_natively()
     if interp.fakes is not None:
         inner = _behind(interp, fn, [*args, *kwargs.values()])
         if inner is not None:
-            return trace.symbols.inlined.call(interp, f, inner, args, kwargs, (fn, args, kwargs), then, data)
-        args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()}
+            return trace.symbols.inlined.call(interp, call.frame, inner, args, kwargs, (fn, args, kwargs), call.then)
+        args, kwargs = call.args, call.kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()}
     values = [*args, *kwargs.values()]
     wrapped = _ATTRIBUTES.__get__(fn).get("__wrapped__")
     if getattr(wrapped, "__module__", None) == "typing" and all([lasts(trace, a) for a in values]):
-        return interp.finish(f, trace.pin(fn(*args, **kwargs), "type").value, then, data)
-    graph_break = GraphBreak(fn, tuple(args), kwargs, "FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results").to(then, data)
+        return call.finish(trace.pin(fn(*args, **kwargs), "type").value)
+    graph_break = call.graph_break("FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results")
     src = _source(trace, fn)
     # After a graph break, a root may be a function that each call makes anew.
     if src is None or src.op == "root" or not all([_keyed(trace, a) for a in values]):
@@ -111,7 +109,7 @@ def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
             raise
         if not _holds(entry, fn):
             interp.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
-            return interp.finish(f, result, then, data)
+            return call.finish(result)
     elif interp.fakes is None and not again:
         fn(*args, **kwargs)
     if interp.fakes is None or again or not held:
@@ -120,7 +118,7 @@ def call_cached(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then
             caller = trace.pin(_Later(fn), fn.__name__).value
     result = entry.__get__(fn, LRU_TYPE)
     trace.mutations.note_hit(caller, args, kwargs)
-    return interp.finish(f, trace.read(result, trace.guards.access(src, "member", entry, result)), then, data)
+    return call.finish(trace.read(result, trace.guards.access(src, "member", entry, result)))
 
 
 def _made_before(trace: SegmentTrace, fn: Any, entry: Entry) -> bool:

@@ -15,7 +15,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.bytecode.code import CO_GENERATOR
 from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, stack
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
 from fineline.interp.body_interpreter import BodyInterpreter, BodyTensors
 from fineline.interp.interpreter import Interpreter
@@ -219,11 +219,9 @@ class _WatchedCalls(Interpreter):
     def _begin_segment(self) -> None:
         self.bodies, self.latest, self.new_nodes, self.new_operators = [], [], [], []
 
-    def push_function(
-        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Any = None, data: Any = None
-    ) -> Frame | None:
+    def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
         opaque = self.opaque
-        frame = super().push_function(f, fn, args, kwargs, then, data)
+        frame = super().push_function(f, fn, args, kwargs, then)
         code: CodeType = fn.__code__
         name: str = fn.__qualname__
         passed = is_own(code) or code in _PASSED

@@ -131,7 +131,7 @@ class CaptureSession:
         else:
             names = [*entry_point.frame_state.names, "failure" if entry_point.raised else "result"]
             args = self._roots(args, names)
-            data, self.containers, made = entry_point.frame_state.build(interp, args[:-1])
+            then, self.containers, made = entry_point.frame_state.build(interp, args[:-1])
             interp.trace.made.update(map(id, made))
             for f, counts in zip(stack(interp.frame), entry_point.idle, strict=False):
                 f.idle, f.worked = counts
@@ -140,7 +140,7 @@ class CaptureSession:
                 self.stop = args[-1]
             else:
                 assert interp.frame is not None
-                interp.pending = (args[-1], entry_point.frame_state.then, data, entry_point.frame_state.push)
+                interp.pending = (args[-1], then)
 
     def _roots(self, values: Any, names: list[str]) -> tuple:
         """Registers what is alive after a graph break, last what the eager call gave or raised."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,25 +10,25 @@ import torch
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.output_fixups import OUTSIDE
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import generic_store
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 CONTEXT = "_inference_mode_context"
 REASON = "an inference mode around a graph break"
 
 
-def _enter(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not interp.trace.active:
-        return interp.push_function(f, fn, args, kwargs, then, data)
-    return load_attr(interp, f, args[0], "mode", _entered, (args[0], then, data))
+def _enter(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.interpret()
+    return Delivery(_entered, call.then, call.args[0]).of(load_attr, call.interp, call.frame, call.args[0], "mode")
 
 
-def _entered(interp: Interp, f: Frame, mode: Any, state: tuple) -> Frame | None:
+def _entered(interp: Interp, f: Frame, mode: Any, then: Delivery | None, obj: Any) -> Frame | None:
     if interp.lessons.inference_mode_breaks or interp.options.force_graph_breaks:
-        raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(_keep, state)
+        raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(Delivery(_keep, then, obj))
     recorder, grad_mode = interp.trace.recorder, torch.is_grad_enabled()
     # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.
     interp.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
@@ -38,31 +38,30 @@ def _entered(interp: Interp, f: Frame, mode: Any, state: tuple) -> Frame | None:
     entered = recorder.find(context)
     assert entered is not None
     entered.meta[OUTSIDE] = grad_mode
-    return _keep(interp, f, context, state)
+    return _keep(interp, f, context, then, obj)
 
 
-def _keep(interp: Interp, f: Frame, context: Any, state: tuple) -> Frame | None:
-    obj, then, data = state
+def _keep(interp: Interp, f: Frame, context: Any, then: Delivery | None, obj: Any) -> Frame | None:
     generic_store(interp, f, obj, CONTEXT, context)
-    return interp.finish(f, None, then, data)
+    return interp.finish(f, None, then)
 
 
-def _exit(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if not interp.trace.active:
-        return interp.push_function(f, fn, args, kwargs, then, data)
-    return load_attr(interp, f, args[0], CONTEXT, _leave, (then, data))
+def _exit(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.interpret()
+    return Delivery(_leave, call.then).of(load_attr, call.interp, call.frame, call.args[0], CONTEXT)
 
 
-def _leave(interp: Interp, f: Frame, context: Any, state: tuple) -> Frame | None:
+def _leave(interp: Interp, f: Frame, context: Any, then: Delivery | None) -> Frame | None:
     node = interp.trace.recorder.find(context)
     if node is None:
-        raise GraphBreak(_exit_inference_mode, (context,), None, "FL501", REASON).to(*state)
+        raise GraphBreak(_exit_inference_mode, (context,), None, "FL501", REASON)
     _exit_inference_mode(context)
     interp.inference_modes.remove(context)
     interp.trace.recorder.record("call_function", _exit_inference_mode, (node,), {}, None)
-    return interp.finish(f, None, *state)
+    return interp.finish(f, None, then)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {torch.inference_mode.__enter__: _enter, torch.inference_mode.__exit__: _exit},
 )

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -26,7 +25,7 @@ from fineline.tensor_ops.compute import compute, computing
 from fineline.tensor_ops.rules import operator_rule
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 
 # What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
@@ -119,15 +118,15 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     return (result,)
 
 
-def _call(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _call(call: Call) -> Frame | None:
     # One of them may be what the result is written into.
-    shared = any([type(v) is np.ndarray and interp.arrays.lies_in_shared(v) for v in (*args, *(kwargs or {}).values())])
-    if interp.varied(f, (*args, *(kwargs or {}).values())):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{c_calls.describe(fn)} asks for a number that varies").to(then, data)
-    found = None if shared else computed(interp, fn, args, kwargs)
+    shared = any([type(v) is np.ndarray and call.interp.arrays.lies_in_shared(v) for v in call.values()])
+    if call.interp.varied(call.frame, call.values()):
+        raise call.graph_break("FL448", f"{c_calls.describe(call.fn)} asks for a number that varies")
+    found = None if shared else computed(call.interp, call.fn, call.args, call.kwargs)
     if found is not None:
-        return interp.finish(f, found[0], then, data)
-    return c_calls.call(interp, f, fn, fn, args, kwargs, then, data)
+        return call.finish(found[0])
+    return c_calls.call_c(call)
 
 
 def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
@@ -172,12 +171,13 @@ def _is_plain(a: Any) -> bool:
     return a.flags.writeable and (holder is None or is_a(holder, Tensor))
 
 
-def _tensor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    if args and type(args[0]) is np.ndarray and interp.trace.active and not _ruled(interp, fn, args, kwargs):
-        found = _of_array(interp, fn, args[0], args[1:], kwargs or {})
+def _tensor(call: Call) -> Frame | None:
+    args = call.args
+    if args and type(args[0]) is np.ndarray and call.trace.active and not _ruled(call.interp, call.fn, args, call.kwargs):
+        found = _of_array(call.interp, call.fn, args[0], args[1:], call.kwargs or {})
         if found is not None:
-            return interp.finish(f, found, then, data)
-    return interp.tensors.call(interp, f, fn, classify_torch(fn), args, kwargs, then, data)
+            return call.finish(found)
+    return call.interp.tensors.call(call, classify_torch(call.fn))
 
 
 def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
@@ -234,7 +234,7 @@ def _ruled(interp: Interp, fn: Any, args: list, kwargs: Any) -> bool:
 
 _ARRAY_FUNCTIONS = [*attributes(np, _FUNCTIONS)] + [v for v in vars(np).values() if type(v) is np.ufunc]
 _ARRAY_METHODS = [*attributes(np.ndarray, _METHODS)]
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         **dict.fromkeys([*_ARRAY_FUNCTIONS, *_ARRAY_METHODS], _call),
         **dict.fromkeys([torch.tensor, *SHARING], _tensor),

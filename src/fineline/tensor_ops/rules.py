@@ -28,16 +28,16 @@ from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.subgraphs.allow_in_graph import call_allowed, tensors
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import identify, known_code
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS, is_value
 
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 
 
-def call_ruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def call_ruled(call: Call, rule: Rule) -> Frame | None:
     """Handles a call that ``rule`` decides."""
-    return VERBS[rule.verb](interp, f, fn, args, kwargs, then, data, rule)
+    return VERBS[rule.verb](call, rule)
 
 
 def operator_rule(interp: Interp, fn: Any, args: Any, kwargs: Any) -> Rule | None:
@@ -82,20 +82,20 @@ def _graph_break(fn: Any, args: Any, kwargs: Any, error: str, reason: str, rule:
     return graph_break
 
 
-def _disable(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    name = short_name(_bound(fn, args))
-    if is_a(fn, types.FunctionType):
-        known_code(interp.trace, fn)
-    plain, given = fn, args
-    if rule.verb == "disable_frame" and interp.run_frame is not None:
+def _disable(call: Call, rule: Rule) -> Frame | None:
+    name = short_name(_bound(call.fn, call.args))
+    if is_a(call.fn, types.FunctionType):
+        known_code(call.trace, call.fn)
+    plain, given = call.fn, call.args
+    if rule.verb == "disable_frame" and call.interp.run_frame is not None:
         # The function is its first argument: each call may bring another one, with other variables around it.
-        plain, given = interp.run_frame, [fn, *args]
-        interp.trace.pin(plain, name)
-    raise _graph_break(plain, given, kwargs, "FL400", f"{name} is disabled", rule).to(then, data)
+        plain, given = call.interp.run_frame, [call.fn, *call.args]
+        call.trace.pin(plain, name)
+    raise _graph_break(plain, given, call.kwargs, "FL400", f"{name} is disabled", rule)
 
 
-def _disallow(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    raise operator_break(fn, args, kwargs, rule).to(then, data)
+def _disallow(call: Call, rule: Rule) -> Frame | None:
+    raise operator_break(call.fn, call.args, call.kwargs, rule)
 
 
 # What becomes of an operator that is written as a sign, or that another call comes down to: the id, and what the rule says of it.
@@ -127,34 +127,34 @@ def forbid(interp: Interp, fn: Any, rule: Rule, args: Any = ()) -> None:
     raise CaptureAborted
 
 
-def _forbid(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    forbid(interp, fn, rule, args)
+def _forbid(call: Call, rule: Rule) -> Frame | None:
+    forbid(call.interp, call.fn, rule, call.args)
     return None
 
 
-def _constant(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    trace = interp.trace
+def _constant(call: Call, rule: Rule) -> Frame | None:
+    interp, trace, fn = call.interp, call.trace, call.fn
     identify(trace, fn)
     if interp.fakes is not None:
-        args = [settle_all(a) for a in args]
-    for a in (*args, *(kwargs or {}).values()):
+        call.args = [settle_all(a) for a in call.args]
+    for a in call.values():
         if is_value(a) and deep_plain(trace, a):
             continue
         if id(a) not in trace.sources:
-            reason = f"{describe(_bound(fn, args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"
-            raise _graph_break(fn, args, kwargs, "FL450", reason, rule).to(then, data)
+            reason = f"{describe(_bound(fn, call.args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"
+            raise _graph_break(fn, call.args, call.kwargs, "FL450", reason, rule)
         identify(trace, a)
         try:
             trace.expand(a, deep=True)
         except NotForGraph as e:
-            raise _graph_break(fn, args, kwargs, "FL413", str(e), rule).to(then, data) from None
+            raise _graph_break(fn, call.args, call.kwargs, "FL413", str(e), rule) from None
         _settle(a)
     functions = list(_functions(fn))
     for cell in [cell for g in functions for cell in g.__closure__ or () if contents(cell) is not EMPTY]:
         if (number := _settle(cell.cell_contents)) is not cell.cell_contents:
             cell.cell_contents = number
     around = [(g, cell, contents(cell), list(_held(contents(cell)))) for g in functions for cell in g.__closure__ or ()]
-    result = interp.native(fn, tuple(args), kwargs)
+    result = call.native()
     for g, cell, value, held in around:
         # What it changes itself, such as a cache, says nothing of the result.
         if value is not EMPTY and contents(cell) is value and _same(held, list(_held(value))):
@@ -163,11 +163,11 @@ def _constant(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None
         _guard_defaults(interp, g)
     if any([t.grad_fn is not None for t in tensors(result)]):
         interp.fail("FL434", f"{describe(fn)} is assumed constant", True)
-        return interp.finish(f, result, then, data)
+        return call.finish(result)
     interp.note_call(describe(fn), fn, "constant")
     if not is_value(result):
         trace.pin(result, f"{getattr(fn, '__name__', 'constant')}()")
-    return interp.finish(f, result, then, data)
+    return call.finish(result)
 
 
 def _functions(fn: Any) -> Iterator[types.FunctionType]:
@@ -240,15 +240,15 @@ def _settle(value: Any) -> Any:
     return settle_all(value)
 
 
-def _substitute(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def _substitute(call: Call, rule: Rule) -> Frame | None:
     replacement = rule.replacement
-    identify(interp.trace, fn)
-    if is_a(replacement, types.FunctionType) and id(replacement) not in interp.trace.sources:
-        interp.trace.pin(replacement, replacement.__qualname__)
-    return interp.call(f, replacement, args, kwargs, then, data)
+    identify(call.trace, call.fn)
+    if is_a(replacement, types.FunctionType) and id(replacement) not in call.trace.sources:
+        call.trace.pin(replacement, replacement.__qualname__)
+    return call.instead(replacement, call.args, call.kwargs)
 
 
-VERBS: Mapping[str, Callable] = MappingProxyType(
+VERBS: Mapping[str, Callable[[Call, Rule], Frame | None]] = MappingProxyType(
     {
         "disable": _disable,
         "disable_frame": _disable,

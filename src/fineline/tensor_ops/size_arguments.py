@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.overlap_check import any_foreign
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops import unbacked
 from fineline.tracing.identity_guards import Number
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
 INTEGERS = (torch.int64, torch.int32)
@@ -72,21 +72,21 @@ def _values(fn: Any) -> frozenset[str]:
     return NO_SIZES.get(fn.__name__, WORKED_ON)
 
 
-def sizes(interp: Interp, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> tuple[list, dict | None]:
+def sizes(call: Call) -> tuple[list, dict | None]:
     """Returns the arguments of an operator that takes sizes: a tensor given for one is read, at a graph break if need be, and then is a number."""
-    state = (fn, args, kwargs, then, data)
-    own = _works_on_first(fn, args)
-    if kwargs and tensors_for_sizes(fn, (), kwargs):
-        values = _values(fn)
-        kwargs = {k: v if k in values else _size(interp, v, state) for k, v in kwargs.items()}
-    return [a if own and i == 0 else _size(interp, a, state) for i, a in enumerate(args)], kwargs
+    kwargs, own = call.kwargs, _works_on_first(call.fn, call.args)
+    if kwargs and tensors_for_sizes(call.fn, (), kwargs):
+        values = _values(call.fn)
+        kwargs = {k: v if k in values else _size(call, v) for k, v in kwargs.items()}
+    return [a if own and i == 0 else _size(call, a) for i, a in enumerate(call.args)], kwargs
 
 
-def _size(interp: Interp, a: Any, state: tuple) -> Any:
+def _size(call: Call, a: Any) -> Any:
     if type(a) in (tuple, list):
-        return [_size(interp, x, state) for x in a] if tensor_size(a) else a
+        return [_size(call, x) for x in a] if tensor_size(a) else a
     if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
         return a
+    interp = call.interp
     mutated = interp.trace.recorder.mutated
     # Several storages may lie in the memory of one array of NumPy's.
     stale = mutated and id(a) in interp.trace.sources
@@ -96,22 +96,20 @@ def _size(interp: Interp, a: Any, state: tuple) -> Any:
         return unbacked.item(interp, a)
     if not stale and guardable(interp, a):
         return guarded(interp.trace, a)
-    fn, args, kwargs, then, data = state
-    text = f"a size given to {fn.__name__} is a tensor's value"
-    raise GraphBreak(Tensor.item, (a,), None, "FL508", text).to(_sized, (fn, tuple(args), kwargs, a, then, data))
+    sized = Delivery(_sized, call.then, call.fn, tuple(call.args), call.kwargs, a)
+    raise GraphBreak(Tensor.item, (a,), None, "FL508", f"a size given to {call.fn.__name__} is a tensor's value").to(sized)
 
 
-def _sized(interp: Interp, f: Frame, value: int, state: tuple) -> Frame | None:
+def _sized(interp: Interp, f: Frame, value: int, then: Delivery | None, fn: Any, args: tuple, kwargs: dict | None, t: Tensor) -> Frame | None:
     """Continues after the graph break that has read a size: the program after it is for this value, unless it is a symbol."""
-    fn, args, kwargs, t, then, data = state
     if type(value) in SYMBOLIC:
         # It goes in the tensor's place, as the number that it may be in this program.
         values = _values(fn)
         kwargs = kwargs and {k: v if k in values else _with_size(v, t, value) for k, v in kwargs.items()}
-        return interp.call(f, fn, _with_size(list(args), t, value), kwargs, then, data)
+        return interp.call(f, fn, _with_size(list(args), t, value), kwargs, then)
     interp.trace.settle(value)
     interp.known.add(t, interp.trace.recorder.mutated)
-    return interp.call(f, fn, list(args), kwargs, then, data)
+    return interp.call(f, fn, list(args), kwargs, then)
 
 
 def _with_size(a: Any, t: Tensor, value: Any) -> Any:

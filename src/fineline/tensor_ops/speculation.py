@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.frames.frame import Frame, handled
+from fineline.frames.frame import handled
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.body_recorder import Part
 from fineline.kinds import is_a
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -22,19 +22,16 @@ from fineline.tracing.segment_trace import SegmentTrace
 KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
-def settle_first(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: str = "") -> None:
-    """Ends the graph before ``fn``, a node that must not run twice, if speculated branches must be checked first."""
-    trace = interp.trace
-    if delivers(interp) and handled(f):
-        raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} may raise, and have effects, where exceptions are handled").to(then, data)
-    if trace.fragile:
-        text = f"{describe(fn)} may have effects, behind an operator of which an exception is handled"
-        raise GraphBreak(_nothing, (), None, "FL525", text).to(_go_on, (fn, tuple(args), kwargs, then, data))
-    if _granted(trace):
-        text = f"{describe(fn)} may have effects, behind a branch taken for granted"
-        graph_break = GraphBreak(_nothing, (), None, "FL514", text)
-        graph_break.rule = rule
-        raise graph_break.to(_go_on, (fn, tuple(args), kwargs, then, data))
+def settle_first(call: Call, rule: str = "") -> None:
+    """Ends the graph before a call that becomes a node that must not run twice, if speculated branches must be checked first."""
+    trace = call.trace
+    if delivers(call.interp) and handled(call.frame):
+        raise call.graph_break("FL525", f"{describe(call.fn)} may raise, and have effects, where exceptions are handled")
+    if trace.fragile or _granted(trace):
+        error, where = ("FL525", "an operator of which an exception is handled") if trace.fragile else ("FL514", "a branch taken for granted")
+        graph_break = GraphBreak(_nothing, (), None, error, f"{describe(call.fn)} may have effects, behind {where}")
+        graph_break.rule = "" if trace.fragile else rule
+        raise graph_break.to(call.again())
     trace.recorder.once = True
 
 
@@ -78,12 +75,6 @@ def leaves_of(items: Any) -> Iterator[Any]:
 
 def _nothing() -> None:
     """Runs at the graph break after speculated branches, and does nothing."""
-
-
-def _go_on(interp: Interp, f: Frame, value: None, state: tuple) -> Frame | None:
-    fn, args, kwargs, then, data = state
-    result: Frame | None = interp.call(f, fn, list(args), kwargs, then, data)
-    return result
 
 
 def _granted(trace: SegmentTrace) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.tensor_ops.user_modes import left
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler
 
 # By its name: its module belongs to TorchDynamo.
 _MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
@@ -31,23 +30,23 @@ def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
     return [torch.tensor(k) if type(k) is int else k for k in places] if any([is_a(k, Tensor) for k in places]) else None
 
 
-def _push(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
-    if (type(args[0]).__module__, type(args[0]).__qualname__) != _MODE or interp.opaque is not None:
-        raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
-    interp.indices.append(args[0])
-    return interp.finish(f, None, then, data)
+def _push(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.run_natively()
+    if (type(call.args[0]).__module__, type(call.args[0]).__qualname__) != _MODE or call.interp.opaque is not None:
+        raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")
+    call.interp.indices.append(call.args[0])
+    return call.finish(None)
 
 
-def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if interp.indices:
-        return interp.finish(f, interp.indices.pop(), then, data)
-    if not interp.trace.active:
-        return left(interp, f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+def _pop(call: Call) -> Frame | None:
+    if call.interp.indices:
+        return call.finish(call.interp.indices.pop())
+    if not call.trace.active:
+        return left(call, call.native())
+    raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {torch._C._push_on_torch_function_stack: _push, torch._C._pop_torch_function_stack: _pop}
 )

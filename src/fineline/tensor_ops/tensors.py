@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.cpython.numpy_scalars import DTYPE_ASKERS
 from fineline.frames.frame import Frame, covered
-from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.infallible import may_raise, takes_types
 from fineline.fx.layout import layout_of
@@ -49,7 +49,7 @@ from fineline.torch_facts.thread_state import KERNELS, answers_before, differing
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.constant_tensors import FOLDED, READERS
 from fineline.tracing.identity_guards import guard_answer
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
@@ -111,85 +111,77 @@ SIGNS: Mapping[Any, str] = MappingProxyType(
 class TensorOps:
     """The interpreter's dealings with tensors."""
 
-    def call(self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+    def call(self, call: Call, kind: str | None) -> Frame | None:
         """Calls a torch callable of the given class (see `graph.torch_table`)."""
-        trace = interp.trace
+        interp, trace, fn = call.interp, call.trace, call.fn
+        args, kwargs = call.args, call.kwargs
         if not trace.active:
-            return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+            return call.run_natively()
         if interp.opaque is not None:
             self.wrote(interp, _targets(fn, args, kwargs))
-            return interp.finish(f, interp.opaque.run(interp, fn, args, kwargs, kind), then, data)
+            return call.finish(interp.opaque.run(interp, fn, args, kwargs, kind))
         if interp.rules is not None:
             rule = operator_rule(interp, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
-                return call_ruled(interp, f, fn, args, kwargs, then, data, rule)
+                return call_ruled(call, rule)
         if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
             if is_custom(fn):
                 if interp.switches:
                     raise Restart("FL516", f"{describe(fn)} may do more than compute")
-                settle_first(interp, f, fn, args, kwargs, then, data)
+                settle_first(call)
             if id(fn) in SIZED:
-                args, kwargs = sizes(interp, fn, args, kwargs, then, data)
-            try:
-                result = self.operator(interp, fn, args, kwargs)
-            except GraphBreak as b:
-                raise b.to(then, data) from None
-            return interp.finish(f, result, then, data)
+                args, kwargs = sizes(call)
+            return call.finish(self.operator(interp, fn, args, kwargs))
         if id(fn) in BEYOND or (id(fn) in BARE and len(args) == 1 and not kwargs):
             kind = "metadata"
             if id(fn) in BEYOND:
                 # Of a tensor made here too: what it is a view of may have been passed in.
-                raise GraphBreak(fn, tuple(args), kwargs, "FL509", f"{describe(fn)} answers from what no guard covers").to(then, data)
+                raise call.graph_break("FL509", f"{describe(fn)} answers from what no guard covers")
         if kind == "metadata" or kind == "query":
             if any([overrides(a) for a in args]):
-                raise GraphBreak(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a tensor whose class overrides operators").to(then, data)
+                raise call.graph_break("FL504", f"{describe(fn)} of a tensor whose class overrides operators")
             unmeasured = trace.recorder.unmeasured and not trace.recorder.all_measured(args)
             if unmeasured or (len(args) > 1 and foreseen(interp, fn, args, kwargs) is not Foresight.FORESEEN):
-                raise by_data(fn, args, kwargs).to(then, data)
+                raise by_data(fn, args, kwargs)
             if any(not is_a(a, Tensor) and watches(trace, type(a)) for a in args):
-                raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"{describe(fn)} of an object whose __getattribute__ sees it").to(then, data)
+                raise call.graph_break("FL412", f"{describe(fn)} of an object whose __getattribute__ sees it")
             # The fake mode of the capture itself is none of the user's state.
-            known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in (*args, *(kwargs or {}).values())])
-            try:
-                for a in (*args, *(kwargs or {}).values()):
-                    if type(a) in (list, tuple, dict):
-                        trace.expand(a, True)
-                result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
-                if interp.fakes is not None and reads_strides(fn):
-                    confirm(interp, fn, args, kwargs, result)
-            except GraphBreak as b:
-                raise b.to(then, data) from None
-            except NotForGraph as e:
-                raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then, data) from None
+            given = call.values()
+            known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in given])
+            for a in given:
+                if type(a) in (list, tuple, dict):
+                    trace.expand(a, True)
+            result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
+            if interp.fakes is not None and reads_strides(fn):
+                confirm(interp, fn, args, kwargs, result)
             if kind == "query" and id(fn) not in COVERED:
-                if not all([is_value(a) and deep_plain(trace, a) for a in (*args, *(kwargs or {}).values(), result)]):
-                    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads state that no guard covers").to(then, data)
+                if not all([is_value(a) and deep_plain(trace, a) for a in (*given, result)]):
+                    raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
                 guard_answer(trace, fn, tuple(args), kwargs or {}, result)
-            return interp.finish(f, self.constant(interp, fn, args, kwargs, result), then, data)
+            return call.finish(self.constant(interp, fn, args, kwargs, result))
         if kind == "state":
-            given = [tuple(a) if type(a) is list else a for a in (*args, *(kwargs or {}).values())]
-            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in given]):
-                text = "a change of PyTorch's state by something that is not a constant"
-                raise GraphBreak(fn, tuple(args), kwargs, "FL501", text).to(then, data)
+            constants = [tuple(a) if type(a) is list else a for a in call.values()]
+            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in constants]):
+                raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
             if trace.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
-                raise GraphBreak(fn, tuple(args), kwargs, "FL513", f"a history may begin at what {LEAF}").to(then, data)
+                raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
             answers_before(fn, trace.answers)
             result = fn(*args, **(kwargs or {}))
             fx_args, fx_kwargs = tuple([trace.to_fx(a) for a in args]), {k: trace.to_fx(a) for k, a in (kwargs or {}).items()}
-            trace.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(trace, f))
+            trace.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(trace, call.frame))
             trace.states.add(fn)
-            return interp.finish(f, result, then, data)
+            return call.finish(result)
         name = getattr(fn, "__name__", str(fn))
         if kind == "data":
             if id(fn) in READERS and interp.known.all_known(args, trace.recorder.mutated):
                 result = fn(*[interp.known.numbers(a) for a in args], **(kwargs or {}))
-                return interp.finish(f, trace.fresh(result) if type(result) is list else result, then, data)
+                return call.finish(trace.fresh(result) if type(result) is list else result)
             if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(interp, args[0]):
-                return self.number(interp, f, fn, args[0], then, data)
+                return self.number(interp, call.frame, fn, args[0], call.then)
             if name == "tolist" and unbacked.listable(interp, args[0]):
-                return interp.finish(f, unbacked.listed(interp, args[0]), then, data)
-            raise GraphBreak(fn, tuple(args), kwargs, "FL502", f"{name} reads a tensor's values").to(then, data)
-        raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{name} has effects that no graph can hold").to(then, data)
+                return call.finish(unbacked.listed(interp, args[0]))
+            raise call.graph_break("FL502", f"{name} reads a tensor's values")
+        raise call.graph_break("FL503", f"{name} has effects that no graph can hold")
 
     def constant(self, interp: Interp, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Returns the result of a call that answers from guarded facts."""
@@ -317,18 +309,19 @@ class TensorOps:
         """Returns whether the number in ``t`` may be a symbol."""
         return unbacked.readable(interp, t)
 
-    def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None:
+    def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Delivery | None) -> Frame | None:
         """Delivers the number in ``t``, converted by ``fn``, as a symbol."""
         if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
             left_to = unbacked.warn(interp, f, fn)
             if left_to is not None:
                 text = "warns at each call" if left_to is fn else "warns, and warnings are errors"
-                raise GraphBreak(left_to, (t,), None, "FL502", f"the float of a tensor that requires grad {text}").to(then, data)
+                raise GraphBreak(left_to, (t,), None, "FL502", f"the float of a tensor that requires grad {text}")
         try:
-            return interp.finish(f, unbacked.read(interp, fn, t), then, data)
+            number = unbacked.read(interp, fn, t)
         except (GraphBreak, NotForGraph) as e:
             text = e.reason if is_a(e, GraphBreak) else str(e)
-            raise GraphBreak(fn, (t,), None, "FL502", text).to(then, data) from None
+            raise GraphBreak(fn, (t,), None, "FL502", text) from None
+        return interp.finish(f, number, then)
 
     def wrote(self, interp: Interp, targets: Any, reshapes: bool = False) -> None:
         """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""

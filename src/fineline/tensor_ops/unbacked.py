@@ -21,7 +21,7 @@ from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import guard_answer
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 
 # What reads the one number of a tensor, by what makes a Python number of that.
 READERS: Mapping[Any, Any] = MappingProxyType(
@@ -179,16 +179,16 @@ def _with_numbers(interp: Interp, key: Any) -> Any:
 
 
 # -- torch._check ------------------------------------------------------------------------------------------------------
-def _check(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check(call: Call) -> Frame | None:
     """Handles ``torch._check`` and similar functions: the graph checks a condition that only it knows."""
-    error, condition, message = args
+    error, condition, message = call.args
     if not unknown(condition):
-        return interp.push_function(f, fn, args, kwargs, then, data)
-    if interp.subgraphs:
-        give_up_subgraphs(interp)
+        return call.interpret()
+    if call.interp.subgraphs:
+        give_up_subgraphs(call.interp)
     text = WITHOUT_MESSAGE if message is None else _constant(message)
-    interp.trace.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
-    return interp.finish(f, None, then, data)
+    call.trace.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
+    return call.finish(None)
 
 
 def _constant(message: Any) -> str | None:
@@ -200,16 +200,16 @@ def _constant(message: Any) -> str | None:
     return text if type(text) is str else None
 
 
-def _check_is_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def _check_is_size(call: Call) -> Frame | None:
     # Without the warning that it is going to be removed.
-    return interp.push_function(f, fn.__wrapped__, args, kwargs, then, data)
+    return call.of(call.fn.__wrapped__, call.args).interpret()
 
 
-def _advise(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    return interp.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then, data)
+def _advise(call: Call) -> Frame | None:
+    return call.finish(call.fn(*call.args) if all([type(a) in SYMBOLIC or type(a) is int for a in call.args]) else None)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         torch._check_with: _check,
         torch._check_is_size: _check_is_size,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,7 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
 from fineline.report.operator_counter import Tally
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler
 
 
 def watching() -> str | None:
@@ -31,21 +31,21 @@ def watching() -> str | None:
     return None
 
 
-def left(interp: Interp, f: Frame, mode: Any, then: Any, data: Any) -> Frame | None:
-    """Continues the capture after the end of the outermost user mode."""
-    if interp.resumes and not interp.trace.active and None not in SCOPE.blocks and watching() is None:
-        raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends").to(then, data)
-    return interp.finish(f, mode, then, data)
+def left(call: Call, mode: Any) -> Frame | None:
+    """Delivers a user mode that has ended; the capture continues after the outermost one."""
+    if call.interp.resumes and not call.trace.active and None not in SCOPE.blocks and watching() is None:
+        raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends")
+    return call.finish(mode)
 
 
 def _given(mode: Any) -> Any:
     return mode
 
 
-def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not interp.trace.active:
-        return left(interp, f, interp.native(fn, tuple(args), kwargs), then, data)
-    raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
+def _pop(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return left(call, call.native())
+    raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType({torch._C._pop_torch_dispatch_stack: _pop})
+HANDLERS: Mapping[Any, Handler] = MappingProxyType({torch._C._pop_torch_dispatch_stack: _pop})

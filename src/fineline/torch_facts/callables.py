@@ -95,11 +95,12 @@ def _table() -> dict[int, tuple[Callable[..., Any], str]]:
     return {id(fn): (fn, kind) for part in parts for fn, kind in part}
 
 
-_TABLE: Mapping[int, tuple[Callable[..., Any], str]] = MappingProxyType(_table())
+# Dicts, and no proxies: they are asked at most calls, and at reads of attributes.
+_TABLE: Mapping[int, tuple[Callable[..., Any], str]] = _table()
 _UNKNOWN = (None, None)
 _OPERATORS: Mapping[str, str] = MappingProxyType(_by_name(names.OPERATORS))
 
-TENSOR_ATTRS: Mapping[str, str] = MappingProxyType(_by_name(names.ATTRIBUTES))
+TENSOR_ATTRS: Mapping[str, str] = _by_name(names.ATTRIBUTES)
 """Attribute of a tensor -> `metadata`; `op` (the node is `getattr(x, name)`, for `data` `torch._C._autograd._get_data_attr(x)`);
 or `source` (state that hangs on the tensor: another object, a hook table, a counter)."""
 

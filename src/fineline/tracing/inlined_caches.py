@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any
 
 from fineline.frames.frame import Frame, stack
-from fineline.frames.graph_breaks import Restart
+from fineline.frames.graph_breaks import Delivery, Restart
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.segment_trace import SINGLETONS, VALUES
 
@@ -23,10 +23,10 @@ class Inlined:
         # By id, each container with what is in it, and the function.
         self._given: dict[int, tuple[Any, list[int], CodeType]] = {}
 
-    def call(self, interp: Any, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Any, data: Any) -> Frame | None:
+    def call(self, interp: Any, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Delivery | None) -> Frame | None:
         mutations = interp.trace.mutations
         before = len(mutations.hits), len(mutations.written) + len(mutations.slots)
-        result: Frame | None = interp.call(f, inner, list(args), dict(kwargs), _done, (inner.__code__, hit, before, then, data))
+        result: Frame | None = interp.call(f, inner, list(args), dict(kwargs), Delivery(_done, then, inner.__code__, hit, before))
         return result
 
     def note(self, value: Any, code: CodeType) -> None:
@@ -53,8 +53,8 @@ class Inlined:
     def check(self, interp: Any) -> None:
         """Checks at the end of the segment that no inlined call is running, and that their results are unchanged; otherwise stops inlining."""
         for f in stack(interp.frame):
-            if f.then is _done:
-                self.settle(f.data[0])
+            if f.then is not None and f.then.function is _done:
+                self.settle(f.then.data[0])
         for value, items, code in self._given.values():
             if _items(value) != items:
                 self.settle(code)
@@ -67,8 +67,8 @@ def _items(value: Any) -> list[int]:
     return list(map(id, (*value.keys(), *value.values()) if type(value) is dict else value))
 
 
-def _done(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
-    code, hit, (hits, writes), then, data = state
+def _done(interp: Any, f: Frame, value: Any, then: Delivery | None, code: CodeType, hit: tuple, before: tuple[int, int]) -> Frame | None:
+    hits, writes = before
     mutations, inlined = interp.trace.mutations, interp.trace.symbols.inlined
     if len(mutations.written) + len(mutations.slots) > writes:
         inlined.settle(code)
@@ -76,5 +76,5 @@ def _done(interp: Any, f: Frame, value: Any, state: tuple) -> Frame | None:
     # A hit of the cache asks no other caches.
     del mutations.hits[hits:]
     mutations.note_hit(*hit)
-    result: Frame | None = interp.finish(f, value, then, data)
+    result: Frame | None = interp.finish(f, value, then)
     return result

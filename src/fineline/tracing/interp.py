@@ -11,7 +11,7 @@ from torch import Tensor
 from fineline.bytecode.code import CodeInfo
 from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import DataDependentBranch, GraphBreak, Restart
+from fineline.frames.graph_breaks import DataDependentBranch, Delivery, GraphBreak, Restart
 from fineline.frames.stub_frames import Place
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
@@ -43,9 +43,7 @@ class Operators(Protocol):
     # Whether single numbers in tensors are indices.
     indices: bool
 
-    def call(
-        self, interp: Interp, f: Frame, fn: Any, kind: str | None, args: list, kwargs: dict | None, then: Any, data: Any
-    ) -> Frame | None: ...
+    def call(self, call: Call, kind: str | None) -> Frame | None: ...
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any: ...
     def shapes(self, interp: Interp) -> bool: ...
     def foreseen(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any: ...
@@ -60,7 +58,7 @@ class Operators(Protocol):
     def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None: ...
     def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None: ...
     def reads(self, interp: Interp, t: Any) -> bool: ...
-    def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Any, data: Any) -> Frame | None: ...
+    def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Delivery | None) -> Frame | None: ...
 
 
 class SharedArrays(Protocol):
@@ -160,14 +158,12 @@ class Interp(Protocol):
     @property
     def arrays(self) -> SharedArrays: ...
 
-    def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None: ...
-    def call_plainly(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Any = None, data: Any = None) -> Frame | None: ...
-    def push_function(
-        self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Any = None, data: Any = None
-    ) -> Frame | None: ...
-    def finish(self, f: Frame, value: Any, then: Any = None, data: Any = None) -> Frame | None: ...
-    @staticmethod
-    def discard(interp: Interp, f: Frame, value: Any, data: Any) -> None: ...
+    def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
+    def call_plainly(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
+    def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None: ...
+    def finish(self, f: Frame, value: Any, then: Delivery | None = None) -> Frame | None: ...
+    @property
+    def discard(self) -> Delivery: ...
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any: ...
     def place(self) -> Place: ...
     def memory(self, t: Tensor) -> Tensor: ...
@@ -180,11 +176,14 @@ class Interp(Protocol):
     @property
     def see_function(self) -> Callable[[SegmentTrace, Any], None]: ...
     @property
-    def truth(self) -> Callable[..., Frame | None]: ...
+    def truth(self) -> Callable[[Interp, Frame, Any, Delivery | None], Frame | None]: ...
     @property
-    def boolean(self) -> Callable[..., Frame | None]: ...
+    def boolean(self) -> Callable[[Interp, Frame, Any, Delivery | None], Frame | None]: ...
     def throw(self, e: BaseException, again: bool = False) -> Frame: ...
-    def resume_generator(self, f: Frame | None, gen: InterpretedGenerator, value: Any, *args: Any, **kwargs: Any) -> Any: ...
+    def resume_generator(
+        self, f: Frame | None, gen: InterpretedGenerator, value: Any, then: Delivery | None = None, on_stop: Delivery | None = None,
+        throw: BaseException | None = None,
+    ) -> Frame | None: ...  # fmt: skip
     def leave_generator(self, f: Frame, state: str) -> Frame | None: ...
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any: ...
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException: ...
@@ -215,3 +214,87 @@ class BodyInterp(TrialInterp, Protocol):
     def settled(self, fn: Any, args: list) -> Any: ...
     def number(self, n: Any) -> Any: ...
     def reached(self) -> str: ...
+
+
+Handler = Callable[["Call"], Frame | None]
+
+
+class Call:
+    """A call in progress, as its handler gets it: what is called with what, from which frame, and where the result goes.
+
+    A handler finishes the call, has something called instead, or raises a `GraphBreak`. `calls.call_unruled`, which dispatches the call, says
+    where the result of a graph break goes, and turns a `NotForGraph` into one.
+    """
+
+    __slots__ = ("args", "fn", "frame", "interp", "kwargs", "then", "trace")
+
+    def __init__(self, interp: Interp, frame: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> None:
+        self.interp = interp
+        self.trace = interp.trace
+        self.frame = frame
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+        self.then = then
+
+    def values(self) -> tuple:
+        """Returns all arguments."""
+        return (*self.args, *self.kwargs.values()) if self.kwargs else tuple(self.args)
+
+    def finish(self, value: Any) -> Frame | None:
+        """Delivers the result."""
+        if self.then is None:
+            self.frame.stack.append(value)
+            return None
+        return self.interp.finish(self.frame, value, self.then)
+
+    def native(self) -> Any:
+        """Makes the call, without capturing it, and returns its result."""
+        return self.interp.native(self.fn, tuple(self.args), self.kwargs)
+
+    def run_natively(self) -> Frame | None:
+        """Makes the call, without capturing it."""
+        return self.finish(self.native())
+
+    def run_here(self) -> Frame | None:
+        """Makes the call, of a C function that runs no code of the user's and looks for no caller."""
+        return self.finish(self.fn(*self.args, **(self.kwargs or {})))
+
+    def run_eagerly(self, error: str, reason: str) -> Frame | None:
+        """Makes the call, at a graph break if something is captured."""
+        if self.trace.active:
+            raise self.graph_break(error, reason)
+        return self.run_natively()
+
+    def interpret(self) -> Frame | None:
+        """Runs the function, which is written in Python, as any other."""
+        return self.interp.push_function(self.frame, self.fn, self.args, self.kwargs, self.then)
+
+    def instead(self, fn: Any, args: list, kwargs: dict | None = None, function: Callable[..., Any] | None = None, *data: Any) -> Frame | None:
+        """Calls ``fn`` instead. The result is that of this call, or what ``function`` makes of it, as in `Delivery`."""
+        then = self.then if function is None else Delivery(function, self.then, *data)
+        return self.interp.call(self.frame, fn, args, kwargs, then)
+
+    def of(self, fn: Any, args: list) -> Call:
+        """Returns the call of ``fn`` that this one comes down to."""
+        return Call(self.interp, self.frame, fn, args, self.kwargs, self.then)
+
+    def again(self) -> Delivery:
+        """Returns where the result of something goes that must happen first: this call begins anew, and does not get it."""
+        return Delivery(_call_now, self.then, self.fn, tuple(self.args), self.kwargs)
+
+    def callee(self) -> Delivery:
+        """Returns where something goes that is called instead, with the same arguments."""
+        return Delivery(call_it, self.then, self.args, self.kwargs)
+
+    def graph_break(self, error: str, reason: str) -> GraphBreak:
+        """Returns the graph break at which the call runs eagerly."""
+        return GraphBreak(self.fn, tuple(self.args), self.kwargs, error, reason)
+
+
+def call_it(interp: Interp, f: Frame, fn: Any, then: Delivery | None, args: list, kwargs: dict | None) -> Frame | None:
+    return interp.call(f, fn, list(args), kwargs, then)
+
+
+def _call_now(interp: Interp, f: Frame, value: Any, then: Delivery | None, fn: Any, args: tuple, kwargs: dict | None) -> Frame | None:
+    return interp.call(f, fn, list(args), kwargs, then)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fineline.frames.graph_breaks import CaptureAborted
+from fineline.frames.graph_breaks import DISCARD, CaptureAborted, Delivery
 from fineline.fx.recorder import Recorder
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
@@ -201,7 +201,7 @@ def nested(interp: Interpreter, fn: Callable, args: list, hold: bool = True) -> 
         else:
             sub.recorder.hold(torch.ops.higher_order.invoke_subgraph, "subgraph", outputs)
 
-    begin_subgraph(interp, outer, fn, args, None, finish, lambda interp, f, value, data: decided.append(value), None)
+    begin_subgraph(interp, outer, fn, args, None, finish, Delivery(lambda interp, f, value, then: decided.append(value)))
     interp.run()
     return decided[1], decided[:1]
 
@@ -253,13 +253,13 @@ def test_what_no_sub_graph_can_hold_goes_node_by_node(fn: Callable, hold: bool, 
 def test_sub_graphs_are_given_up_at_a_graph_break() -> None:
     interp = interpreter(X, Y)
     outer = interp.push_function(None, step, [X, Y], None)
-    frame = begin_subgraph(interp, outer, step, [X, Y], None, print, None, "data")
+    frame = begin_subgraph(interp, outer, step, [X, Y], None, print, DISCARD)
     (sub,) = interp.subgraphs
     assert interp.trace.recorder is sub.recorder and sub.frame is frame
     give_up_subgraphs(interp, outer)
     assert interp.subgraphs == [sub]  # another frame than that of the sub-graph has ended
     give_up_subgraphs(interp)
-    assert interp.subgraphs == [] and type(interp.trace.recorder) is Recorder and (frame.then, frame.data) == (None, "data")
+    assert interp.subgraphs == [] and type(interp.trace.recorder) is Recorder and frame.then is DISCARD
 
 
 # -- autograd functions -------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 from fineline.cpython import protocols
 from fineline.exception_slots import CAUSE, CONTEXT, DICT
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, raw_lookup, special_method
@@ -33,21 +33,21 @@ def RAISE_VARARGS(interp: Interp, f: Frame, arg: int) -> Frame | None:
         return interp.throw(interp.handled, again=True)
     exc = f.stack.pop()
     if is_a(exc, type) and issubclass(exc, BaseException):
-        return interp.call(f, exc, [], None, _raise_made, cause)
-    return _raise_made(interp, f, exc, cause)
+        return interp.call(f, exc, [], None, Delivery(_raise_made, None, cause))
+    return _raise_made(interp, f, exc, None, cause)
 
 
-def _raise_made(interp: Interp, f: Frame, exc: Any, cause: Any) -> Frame | None:
+def _raise_made(interp: Interp, f: Frame, exc: Any, then: None, cause: Any) -> Frame | None:
     if not is_a(exc, BaseException):
         raise TypeError("exceptions must derive from BaseException")
     if cause is not MISSING:
         if is_a(cause, type) and issubclass(cause, BaseException):
-            return interp.call(f, cause, [], None, _raise_from, exc)
-        return _raise_from(interp, f, cause, exc)
+            return interp.call(f, cause, [], None, Delivery(_raise_from, None, exc))
+        return _raise_from(interp, f, cause, None, exc)
     return interp.throw(exc)
 
 
-def _raise_from(interp: Interp, f: Frame, cause: Any, exc: BaseException) -> Frame | None:
+def _raise_from(interp: Interp, f: Frame, cause: Any, then: None, exc: BaseException) -> Frame | None:
     if cause is not None and not is_a(cause, BaseException):
         raise TypeError("exception causes must derive from BaseException")
     _exception_changes(interp, exc)
@@ -284,11 +284,11 @@ def FORMAT_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     convert = CONVERSIONS.get(arg & 3)
     if convert is not None:
-        return interp.call(f, convert, [value], None, _format, spec)
-    return _format(interp, f, value, spec)
+        return interp.call(f, convert, [value], None, Delivery(_format, None, spec))
+    return _format(interp, f, value, None, spec)
 
 
-def _format(interp: Interp, f: Frame, value: Any, spec: str) -> Frame | None:
+def _format(interp: Interp, f: Frame, value: Any, then: None, spec: str) -> Frame | None:
     if type(value) is str and not spec:
         f.stack.append(value)
         return None

@@ -11,7 +11,7 @@ from torch import Tensor
 from fineline.builtins.containers import map_of, set_of
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
@@ -192,18 +192,18 @@ def UNPACK_SEQUENCE(interp: Interp, f: Frame, arg: int) -> Frame | None:
         )
     if not is_a(seq, (Tensor, InterpretedGenerator)) and not hasattr(t, "__iter__") and not hasattr(t, "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {t.__name__} object")
-    return interp.call(f, protocols.unpack, [seq, arg], None, _spread)
+    return interp.call(f, protocols.unpack, [seq, arg], None, Delivery(_spread))
 
 
-def _spread(interp: Interp, f: Frame, items: list, data: Any) -> None:
+def _spread(interp: Interp, f: Frame, items: list, then: None) -> None:
     f.stack.extend(reversed(items))
 
 
 def UNPACK_EX(interp: Interp, f: Frame, arg: int) -> Frame | None:
-    return interp.call(f, protocols.listed, [f.stack.pop()], None, _spread_star, arg)
+    return interp.call(f, protocols.listed, [f.stack.pop()], None, Delivery(_spread_star, None, arg))
 
 
-def _spread_star(interp: Interp, f: Frame, items: list, arg: int) -> None:
+def _spread_star(interp: Interp, f: Frame, items: list, then: None, arg: int) -> None:
     before, after = arg & 0xFF, arg >> 8
     if len(items) < before + after:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -14,7 +13,7 @@ from fineline.builtins.iteration import TUPLES_OF, Stepped, iterate, read_item, 
 from fineline.cpython import protocols
 from fineline.exception_slots import STOP_VALUE
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import Finished, GraphBreak, Restart
+from fineline.frames.graph_breaks import Delivery, Finished, GraphBreak, Restart
 from fineline.frames.opcode_families import Handler, family
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
@@ -38,7 +37,7 @@ def FOR_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
     it = f.stack[-1]
     t = type(it)
     if t is InterpretedGenerator:
-        return interp.resume_generator(f, it, None, None, arg, _exhausted)
+        return interp.resume_generator(f, it, None, None, _EXHAUSTED)
     trace = interp.trace
     if t in c_calls.ITERATORS and id(it) not in trace.sources and c_calls.plain(trace, it):
         try:
@@ -60,7 +59,7 @@ def FOR_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
         return None
     method = special_method(trace, t, "__next__")
     if is_a(method, types.FunctionType):
-        return call_next(interp, f, method, [it], _exhausted, arg)
+        return call_next(interp, f, method, [it], _EXHAUSTED)
     f.ip -= 1
     raise GraphBreak(step_eagerly, (it,), None, "FL416", f"the next item of a {t.__name__}")
 
@@ -79,41 +78,45 @@ def _item_of(interp: Interp, step: Stepped, kind: type) -> Any:
     return read_item(interp, step.value, interp.trace.guards.access(src, "member", type(step).__dict__["value"], step.value), kind in TUPLES_OF)
 
 
-def _exhausted(interp: Interp, f: Frame, value: Any, arg: int) -> None:
+def _exhausted(interp: Interp, f: Frame, value: Any, then: None) -> None:
     f.stack.pop()
-    f.ip = arg
+    f.ip = f.info.instructions[f.ip - 1].arg
 
 
-def call_next(interp: Interp, f: Frame, method: Any, args: list, on_stop: Callable, arg: int) -> Frame | None:
+_EXHAUSTED = Delivery(_exhausted)
+
+
+def call_next(interp: Interp, f: Frame, method: Any, args: list, on_stop: Delivery) -> Frame | None:
     """Calls what gives an item; a StopIteration that leaves the call is the end, also where it runs eagerly."""
     try:
-        frame = interp.call(f, method, args, None, None, arg)
+        frame = interp.call(f, method, args)
     except StopIteration as stop:
-        return ended(interp, f, on_stop, stop, arg)
+        return ended(interp, f, on_stop, stop)
     except GraphBreak as graph_break:
         if graph_break.then is None:
             # A frame around the call, that the exception leaves.
             frame = interp.push_function(f, protocols.same, [None], None)
             assert frame is not None
-            frame.on_stop, frame.data = on_stop, arg
-            graph_break.to(_same, None)
+            frame.on_stop, graph_break.then = on_stop, _SAME
         raise
     if frame is not None:
         frame.on_stop = on_stop
     return frame
 
 
-def _same(interp: Interp, f: Frame, value: Any, data: Any) -> None:
+def _same(interp: Interp, f: Frame, value: Any, then: None) -> None:
     f.local[0] = value
 
 
-def ended(interp: Interp, f: Frame, on_stop: Callable, stop: StopIteration, data: Any) -> Frame | None:
+_SAME = Delivery(_same)
+
+
+def ended(interp: Interp, f: Frame, on_stop: Delivery, stop: StopIteration) -> Frame | None:
     """Goes on in ``f`` behind the end of an iterator."""
     trace, value = interp.trace, STOP_VALUE.__get__(stop)
-    if trace.active and on_stop is sent and (src := trace.sources.get(id(stop))) is not None:
+    if trace.active and on_stop.function is _sent and (src := trace.sources.get(id(stop))) is not None:
         value = trace.load(value, trace.guards.access(src, "member", STOP_VALUE, value))
-    frame: Frame | None = on_stop(interp, f, value, data)
-    return frame
+    return interp.finish(f, value, on_stop)
 
 
 def GET_LEN(interp: Interp, f: Frame, arg: int) -> Frame | None:
@@ -136,60 +139,54 @@ def JUMP_BACKWARD(interp: Interp, f: Frame, arg: int) -> None:
         interp.long_loop(f)
 
 
-def truth(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Frame | None:
     """Delivers ``bool(v)`` for a branch."""
     trace = interp.trace
     t = type(v)
     if t in SINGLETONS or t in VALUES:
         if trace.lazy:
             trace.settle(v)
-        return interp.finish(f, bool(v), then, data)
+        return interp.finish(f, bool(v), then)
     if t in SYMBOLIC:
         known = decided(v)
         if known is None:
-            raise GraphBreak(bool, (v,), None, "FL518", f"a branch on {text_of(v)}, which only the graph knows").to(then, data)
-        return interp.finish(f, known, then, data)
+            raise GraphBreak(bool, (v,), None, "FL518", f"a branch on {text_of(v)}, which only the graph knows")
+        return interp.finish(f, known, then)
     if is_a(v, Tensor):
         if trace.active:
-            try:
-                interp.tensors.sign(interp, bool, (v,))
-            except GraphBreak as b:
-                raise b.to(then, data) from None
+            interp.tensors.sign(interp, bool, (v,))
         if trace.active and not interp.known.has(v, trace.recorder.mutated):
             number = interp.known.number(v, trace.recorder.mutated)
             if number is not None:
-                return interp.finish(f, bool(decided(number)), then, data)
-            raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value").to(then, data)
-        return interp.finish(f, bool(interp.known.numbers(v) if trace.active else v), then, data)
+                return interp.finish(f, bool(decided(number)), then)
+            raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value")
+        return interp.finish(f, bool(interp.known.numbers(v) if trace.active else v), then)
     if t in c_calls.CONTAINERS:
-        return length(interp, f, v, _length_truth, (then, data))
+        return Delivery(truth, then).of(length, interp, f, v)
     if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
-        return interp.call(f, protocols.truth, [v], None, then, data)
+        return interp.call(f, protocols.truth, [v], None, then)
     if trace.active and t.__flags__ & HEAP_TYPE:
         from_type(trace, t)
     if is_a(v, (list, dict, tuple, set, frozenset)):
-        return length(interp, f, v, _length_truth, (then, data))
+        return Delivery(truth, then).of(length, interp, f, v)
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
         if (trace.active and id(v) not in trace.made) or t not in c_calls.VIEWS:
-            raise GraphBreak(bool, (v,), None, "FL412", f"the truth of a {t.__name__}").to(then, data)
-        return interp.finish(f, bool(v), then, data)
-    return interp.finish(f, True if t not in c_calls.VIEWS else bool(v), then, data)
+            raise GraphBreak(bool, (v,), None, "FL412", f"the truth of a {t.__name__}")
+        return interp.finish(f, bool(v), then)
+    return interp.finish(f, True if t not in c_calls.VIEWS else bool(v), then)
 
 
-def boolean(interp: Interp, f: Frame, v: Any, then: Any = None, data: Any = None) -> Frame | None:
+def boolean(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Frame | None:
     """Delivers ``bool(v)`` as a value: a symbol, if only the graph knows it."""
     if type(v) in SYMBOLIC:
-        return interp.finish(f, FUNCTIONS[bool](v), then, data)
+        return interp.finish(f, FUNCTIONS[bool](v), then)
     if interp.trace.active and is_a(v, Tensor) and not interp.known.has(v, interp.trace.recorder.mutated):
-        try:
-            interp.tensors.sign(interp, bool, (v,))
-        except GraphBreak as b:
-            raise b.to(then, data) from None
+        interp.tensors.sign(interp, bool, (v,))
         if interp.tensors.reads(interp, v):
-            return interp.tensors.number(interp, f, bool, v, then, data)
+            return interp.tensors.number(interp, f, bool, v, then)
         if interp.switches and v.numel() == 1:
             raise Restart("FL502", "the truth of a tensor")
-    return truth(interp, f, v, then, data)
+    return truth(interp, f, v, then)
 
 
 def from_type(trace: SegmentTrace, t: type) -> None:
@@ -197,10 +194,6 @@ def from_type(trace: SegmentTrace, t: type) -> None:
     info = type_info(trace, t)
     info.look(trace, "__bool__")
     info.look(trace, "__len__")
-
-
-def _length_truth(interp: Interp, f: Frame, n: Any, state: tuple) -> Frame | None:
-    return truth(interp, f, n, *state)
 
 
 def _jump_if(wanted: bool, keep: bool) -> Handler:
@@ -217,7 +210,10 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
             return None
         if keep:
             # The value itself stays; only its truth decides.
-            return truth(interp, f, v, _jump_kept, (wanted, arg)) if not is_a(v, Tensor) else _tensor_truth(interp, f, v, wanted, arg)
+            jump_kept = Delivery(_jump_kept, None, wanted)
+            if not is_a(v, Tensor):
+                return jump_kept.of(truth, interp, f, v)
+            return interp.call(f, protocols.truth_of, [v], None, jump_kept) if interp.trace.active else interp.finish(f, bool(v), jump_kept)
         s.pop()
         if interp.trace.active and (is_a(v, Tensor) or type(v) in SYMBOLIC):
             known = assume(interp, f, v, *((arg, f.ip) if wanted else (f.ip, arg)))
@@ -233,19 +229,11 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
     return jump
 
 
-def _tensor_truth(interp: Interp, f: Frame, v: Tensor, wanted: bool, arg: int) -> Frame | None:
-    if not interp.trace.active:
-        return _jump_kept(interp, f, bool(v), (wanted, arg))
-    return interp.call(f, protocols.truth_of, [v], None, _jump_kept, (wanted, arg))
-
-
-def _jump_kept(interp: Interp, f: Frame, value: Any, state: tuple) -> Frame | None:
-    wanted, arg = state
+def _jump_kept(interp: Interp, f: Frame, value: Any, then: None, wanted: bool) -> None:
     if bool(value) is wanted:
-        f.ip = arg
+        f.ip = f.info.instructions[f.ip - 1].arg
     else:
         f.stack.pop()
-    return None
 
 
 def _jump_if_none(wanted: bool) -> Handler:
@@ -314,12 +302,11 @@ def CALL_FUNCTION_EX(interp: Interp, f: Frame, arg: int) -> Frame | None:
         ways = [special_method(interp.trace, type(args), name) for name in ("__iter__", "__getitem__")]
         if all([way is None or way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):
             raise TypeError(f"{protocols.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
-        return interp.call(f, protocols.listed, [args], None, _call_listed, (fn, kwargs))
-    return _call_listed(interp, f, args, (fn, kwargs))
+        return interp.call(f, protocols.listed, [args], None, Delivery(_call_listed, None, fn, kwargs))
+    return _call_listed(interp, f, args, None, fn, kwargs)
 
 
-def _call_listed(interp: Interp, f: Frame, args: Any, state: tuple) -> Frame | None:
-    fn, kwargs = state
+def _call_listed(interp: Interp, f: Frame, args: Any, then: None, fn: Any, kwargs: Any) -> Frame | None:
     if kwargs is not None:
         try:
             if interp.trace.active:
@@ -334,12 +321,12 @@ def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     interp.depth -= 1
     if f.generator is not None:
-        on_stop, data = f.on_stop, f.data
+        on_stop = f.on_stop
         back = interp.leave_generator(f, "closed")
         if back is None:
             raise Finished(value)
         if on_stop is not None:
-            return on_stop(interp, back, value, data) or back
+            return interp.finish(back, value, on_stop) or back
         raise StopIteration(value)
     back = f.back
     if back is None:
@@ -353,7 +340,7 @@ def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if type(value) is list and interp.trace.active and id(value) in interp.trace.sources and is_own(f.info.code):
         # After a graph break it is a live value of before, and the interpreter is about to read it.
         interp.trace.expand(value)
-    return f.then(interp, back, value, f.data) or back
+    return interp.finish(back, value, f.then) or back
 
 
 def RETURN_GENERATOR(interp: Interp, f: Frame, arg: int) -> Frame | None:
@@ -367,37 +354,32 @@ def RETURN_GENERATOR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if back is None:
         raise Finished(gen)
     interp.frame = back
-    then, data = f.then, f.data
-    if then is None:
-        back.stack.append(gen)
-        return back
-    return then(interp, back, gen, data) or back
+    return interp.finish(back, gen, f.then) or back
 
 
 def YIELD_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
-    then, data = f.then, f.data
     interp.depth -= 1
     back = interp.leave_generator(f, "suspended")
     if back is None:
         raise Finished(value)
-    if then is None:
+    if f.then is None:
         back.stack.append(value)
         return back
-    return then(interp, back, value, data) or back
+    return interp.finish(back, value, f.then) or back
 
 
 def SEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     receiver = f.stack[-1]
     if type(receiver) is InterpretedGenerator:
-        return interp.resume_generator(f, receiver, value, None, arg, sent)
+        return interp.resume_generator(f, receiver, value, None, SENT)
     if value is None:
         if type(receiver) in c_calls.ITERATORS and id(receiver) not in interp.trace.sources:
             try:
                 f.stack.append(next_item(interp.trace, receiver))
             except StopIteration as stop:
-                return sent(interp, f, STOP_VALUE.__get__(stop), arg)
+                _sent(interp, f, STOP_VALUE.__get__(stop))
             return None
         method = special_method(interp.trace, type(receiver), "__next__")
         args = [receiver]
@@ -405,28 +387,30 @@ def SEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
         method = special_method(interp.trace, type(receiver), "send")
         args = [receiver, value]
     if is_a(method, types.FunctionType):
-        return call_next(interp, f, method, args, sent, arg)
+        return call_next(interp, f, method, args, SENT)
     if interp.trace.active:
-        raise GraphBreak(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_stepped, arg)
-    return _stepped(interp, f, step_eagerly(*args), arg)
+        raise GraphBreak(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_STEPPED)
+    _stepped(interp, f, step_eagerly(*args))
+    return None
 
 
-def _stepped(interp: Interp, f: Frame, step: Stepped, arg: int) -> Frame | None:
+def _stepped(interp: Interp, f: Frame, step: Stepped, then: None = None) -> None:
     trace = interp.trace
     if trace.active:
         _loaded(trace, step, "ended")
     value = _loaded(trace, step) if trace.active else step.value
     if step.ended:
-        return sent(interp, f, value, arg)
-    f.stack.append(value)
-    return None
+        _sent(interp, f, value)
+    else:
+        f.stack.append(value)
 
 
-def sent(interp: Interp, f: Frame, value: Any, arg: int) -> Frame | None:
-    f.stack.pop()
-    f.stack.append(value)
-    f.ip = arg
-    return None
+def _sent(interp: Interp, f: Frame, value: Any, then: None = None) -> None:
+    f.stack[-1] = value
+    f.ip = f.info.instructions[f.ip - 1].arg
+
+
+_STEPPED, SENT = Delivery(_stepped), Delivery(_sent)
 
 
 HANDLERS = family(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import NULL, Frame
-from fineline.frames.graph_breaks import DataDependentBranch, Restart
+from fineline.frames.graph_breaks import DataDependentBranch, Delivery, Restart
 from fineline.fx.body_recorder import Part
 from fineline.interp.opcodes.assertion_branches import may_expect, only_raises
 from fineline.kinds import is_a
@@ -125,7 +125,7 @@ class IfConversion:
         if "JUMP" in name:
             v = f.stack.pop()
             if name.endswith("NONE"):
-                return self.jump(interp, f, (v is None) is (not name.endswith("NOT_NONE")), (at, True))
+                return self.jump(interp, f, (v is None) is (not name.endswith("NOT_NONE")), None, (at, True))
             return self.condition(interp, f, v, (at, name.endswith("TRUE")))
         if name == "CALL" and not _harmless(f.stack[-2 - arg], f.stack[-1 - arg]):
             return self.fail(interp, "one calls what may have effects")
@@ -142,11 +142,10 @@ class IfConversion:
             v = unbacked.read(interp, bool, v)
         if type(v) in SYMBOLIC:
             known = decided(v)
-            return self.jump(interp, f, known if known is not None else v if type(v) is torch.SymBool else v != 0, place)
-        new: Frame | None = interp.truth(interp, f, v, self.jump, place)
-        return self._unframed(interp, f, new)
+            return self.jump(interp, f, known if known is not None else v if type(v) is torch.SymBool else v != 0, None, place)
+        return self._unframed(interp, f, Delivery(self.jump, None, place).of(interp.truth, interp, f, v))
 
-    def jump(self, interp: Interp, f: Frame, v: Any, place: tuple[int, bool]) -> Frame | None:
+    def jump(self, interp: Interp, f: Frame, v: Any, then: None, place: tuple[int, bool]) -> Frame | None:
         """Takes both branches of a jump on ``v``: a branch that only raises becomes a check in the graph."""
         at, wanted = place
         target = f.info.instructions[at].arg

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from fineline.cpython import protocols
 from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak, Restart
+from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
@@ -30,7 +30,7 @@ from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import identify, known_code
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SINGLETONS, SegmentTrace, is_value
 
@@ -184,24 +184,24 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def call_allowed(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
+def call_allowed(call: Call, rule: Rule) -> Frame | None:
     """Runs through ``fn`` so that what it reads is guarded, and records one node."""
-    trace = interp.trace
+    interp, fn = call.interp, call.fn
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
-    if interp.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, args[0])):
-        return interp.call_plainly(f, fn, args, kwargs, then, data)
+    if interp.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
+        return interp.call_plainly(call.frame, fn, call.args, call.kwargs, call.then)
     if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
-        known_code(trace, fn)
-        raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(fn, "it has not kept the contract before")).to(then, data)
+        known_code(call.trace, fn)
+        raise call.graph_break("FL107", _but(fn, "it has not kept the contract before"))
     if interp.texts:
-        make_first(interp, leaves([*args, *(kwargs or {}).values()]), fn, args, kwargs, then, data)
-    settle_first(interp, f, fn, args, kwargs, then, data, str(rule))
+        make_first(call, leaves(call.values()))
+    settle_first(call, str(rule))
     try:
-        return _run_once(interp, f, fn, args, kwargs, then, data, rule)
+        return _run_once(call, rule)
     except Unfit as e:
         if rule.scope != BUILT_IN:
             raise broken(interp, e.fn, rule, str(e)) from None
-        raise GraphBreak(fn, tuple(args), kwargs, "FL107", _but(e.fn, str(e))).to(then, data) from None
+        raise call.graph_break("FL107", _but(e.fn, str(e))) from None
 
 
 def _marked_by_torch(interp: Interp, fn: Any) -> bool:
@@ -217,23 +217,24 @@ class Unfit(Exception):
         self.fn = fn
 
 
-def _run_once(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any, rule: Rule) -> Frame | None:
-    trace = interp.trace
-    target, plain, whole = _target(interp, fn, args), fn, args
+def _run_once(call: Call, rule: Rule) -> Frame | None:
+    interp, fn, args, kwargs = call.interp, call.fn, call.args, call.kwargs or {}
+    target = _target(interp, fn, args)
     if fn is APPLY:
         # The class is part of what is called.
         fn, args = target, args[1:]
-    given = [*args, *(kwargs or {}).values()]
+    given = [*args, *kwargs.values()]
     try:
-        fx = tuple([_carried(interp, a) for a in args]), {k: _carried(interp, v) for k, v in (kwargs or {}).items()}
+        fx = tuple([_carried(interp, a) for a in args]), {k: _carried(interp, v) for k, v in kwargs.items()}
         for value in given:
-            trace.expand(value, deep=True)
+            call.trace.expand(value, deep=True)
     except NotForGraph as e:
         raise Unfit(fn, f"it is called with {e}") from None
-    twin = _copies(args, kwargs) if interp.options.verify and interp.fakes is None else None
+    twin = _copies(args, call.kwargs) if interp.options.verify and interp.fakes is None else None
     opaque = interp.opaque = OpaqueCall(interp, fn, rule, given)
+    done = Delivery(_done, call.then, opaque, target, fx, twin)
     try:
-        opaque.frame = interp.call_plainly(f, plain, list(whole), kwargs, _done, (opaque, target, fx, twin, then, data))
+        opaque.frame = interp.call_plainly(call.frame, call.fn, list(call.args), call.kwargs, done)
     except BaseException:
         if interp.opaque is opaque:
             opaque.leave(interp)
@@ -321,12 +322,11 @@ def _verify(interp: Interp, opaque: OpaqueCall, result: Any, twin: tuple) -> Non
         opaque.breaks(interp, "two runs on the same arguments give different results")
 
 
-def _done(interp: Interp, f: Frame, result: Any, state: tuple) -> Frame | None:
-    opaque, target, (fx_args, fx_kwargs), twin, then, data = state
+def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: OpaqueCall, target: Any, fx: tuple[tuple, dict], twin: Any) -> Frame | None:
     trace, fn = interp.trace, opaque.fn
     opaque.leave(interp)
     if not trace.active:
-        return interp.finish(f, result, then, data)
+        return interp.finish(f, result, then)
     fault = opaque.fault() or _rebound(fn, target)
     if fault is None:
         # What its operators did not tell, C code may have done.
@@ -334,16 +334,16 @@ def _done(interp: Interp, f: Frame, result: Any, state: tuple) -> Frame | None:
         fault = next(filter(None, [_misfit(opaque, leaf) for leaf in leaves(result)]), None)
     if fault is not None:
         opaque.breaks(interp, fault)
-        return interp.finish(f, result, then, data)
+        return interp.finish(f, result, then)
     if twin is not None:
         _verify(interp, opaque, result, twin)
         if not trace.active:
-            return interp.finish(f, result, then, data)
+            return interp.finish(f, result, then)
     _fresh(trace, result)
-    interp.tensors.record(interp, "call_function", named(target), fx_args, fx_kwargs, result)
+    interp.tensors.record(interp, "call_function", named(target), *fx, result)
     if opaque.unmeasured or opaque.read:
         trace.recorder.unmeasure(result)
-    return interp.finish(f, result, then, data)
+    return interp.finish(f, result, then)
 
 
 def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:

@@ -20,16 +20,16 @@ from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import is_value
 
 
-def apply_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
+def apply_function(call: Call) -> Frame | None:
     """Handles ``autograd.Function.apply``: traces the forward if no gradient is required, otherwise makes one node of the graph."""
-    trace = interp.trace
-    cls, rest = args[0], args[1:]
+    interp, trace, kwargs = call.interp, call.trace, call.kwargs
+    cls, rest = call.args[0], call.args[1:]
     if not trace.active:
-        return interp.finish(f, interp.native(cls.apply, tuple(rest), kwargs), then, data)
+        return call.finish(interp.native(cls.apply, tuple(rest), kwargs))
     for name in ("forward", "setup_context", "backward", *BEYOND_BACKWARD):
         type_info(trace, cls).look(trace, name)
     forward, setup = cls.forward, cls.setup_context
@@ -42,15 +42,12 @@ def apply_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, t
         trace.made.add(id(ctx))
         trace.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
-        return interp.call(f, run, [forward, setup if separate else None, ctx, tuple(rest)], None, then, data)
-    try:
-        graphs = capture_function(interp, cls, rest) if not kwargs else None
-    except GraphBreak as b:
-        raise b.to(then, data) from None
+        return call.instead(run, [forward, setup if separate else None, ctx, tuple(rest)])
+    graphs = capture_function(interp, cls, rest) if not kwargs else None
     if graphs is not None:
         result = _record(interp, cls, graphs)
         interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
-        return interp.finish(f, result, then, data)
+        return call.finish(result)
     if interp.again:
         raise NotCapturable
     if interp.fakes is not None:
@@ -58,17 +55,14 @@ def apply_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, t
         text = f"{cls.__qualname__} may do more than compute"
         if interp.fakes.symbolic and breaks_here(interp.options.breaks) == "any":
             # On the real values each size would be captured by itself.
-            raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", text).to(then, data)
+            raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", text)
         raise Restart("FL515", text)
     if not see_methods(interp, cls):
-        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change").to(then, data)
-    settle_first(interp, f, fn, args, kwargs, then, data)
-    try:
-        result = interp.tensors.operator(interp, node_target(cls), rest, kwargs)
-    except GraphBreak as b:
-        raise b.to(then, data) from None
+        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change")
+    settle_first(call)
+    result = interp.tensors.operator(interp, node_target(cls), rest, kwargs)
     interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
-    return interp.finish(f, result, then, data)
+    return call.finish(result)
 
 
 def _with_defaults(interp: Interp, forward: types.FunctionType, args: list) -> list:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -12,30 +12,27 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.tensor_ops.subgraphs.autograd_function import see_closed
 from fineline.tensor_ops.subgraphs.bodies import Bodies, NoBody, computed
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import PARTIAL, is_value
 
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
 
 
-def _checkpoint(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    if not interp.trace.active:
-        return interp.finish(f, interp.native(fn, tuple(args), kwargs), then, data)
+def _checkpoint(call: Call) -> Frame | None:
+    if not call.trace.active:
+        return call.run_natively()
     try:
-        value = _captured(interp, *args, **(kwargs or {}))
+        value = _captured(call.interp, *call.args, **(call.kwargs or {}))
     except NoBody as e:
         plain = checkpoint.__wrapped__  # type: ignore[attr-defined]
-        interp.trace.pin(plain, plain.__qualname__)
-        raise e.graph_break(plain, tuple(args), kwargs, "checkpoint").to(then, data) from None
-    except GraphBreak as b:
-        raise b.to(then, data) from None
-    return interp.finish(f, value, then, data)
+        call.trace.pin(plain, plain.__qualname__)
+        raise e.graph_break(plain, tuple(call.args), call.kwargs, "checkpoint") from None
+    return call.finish(value)
 
 
 def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:
@@ -79,4 +76,4 @@ def _fixed(interp: Interp, fn: Any) -> bool:
     return _fixed(interp, fn.func) and _fixed(interp, fn.args)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType({checkpoint: _checkpoint})
+HANDLERS: Mapping[Any, Handler] = MappingProxyType({checkpoint: _checkpoint})

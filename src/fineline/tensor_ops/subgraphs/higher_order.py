@@ -21,13 +21,12 @@ from torch._higher_order_ops.while_loop import while_loop, while_loop_op
 from torch.utils._pytree import tree_leaves
 
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody, computed
 from fineline.tensor_ops.unbacked import item
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.mutation_log import EMPTY
 
 INTEGERS = frozenset({int, torch.SymInt})
@@ -43,7 +42,7 @@ def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
     return _hop_compile_and_call(lambda *args, **kwargs: op(*args, **kwargs), args, kwargs)
 
 
-class Call:
+class OperatorCall:
     """One call of an operator: what its node takes, and what comes of it."""
 
     def __init__(self, interp: Interp, op: Any, inner: bool) -> None:
@@ -86,7 +85,7 @@ class Call:
         return value
 
 
-def _cond(call: Call, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+def _cond(call: OperatorCall, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     interp, bodies = call.interp, Bodies(call.interp, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
         raise NoBody("the condition is no single bool")
@@ -137,7 +136,7 @@ def _same_number(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional: Any) -> Any:
+def _while_loop(call: OperatorCall, cond_fn: Any, body_fn: Any, carried: Any, additional: Any) -> Any:
     bodies = Bodies(call.interp)
     if any([type(v) in INTEGERS for v in carried]):
         call.needs(False, "an integer that it carries depends on tensors' values")
@@ -160,7 +159,7 @@ def _while_loop(call: Call, cond_fn: Any, body_fn: Any, carried: Any, additional
     return call.given(body, results)
 
 
-def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+def _scan(call: OperatorCall, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
     bodies = Bodies(call.interp, rows=True)
     _only_tensors(call, init, xs)
     holes = [*[bodies.like(t) for t in init], *[bodies.row(x) for x in xs]]
@@ -169,7 +168,7 @@ def _scan(call: Call, combine_fn: Any, init: Any, xs: Any, additional_inputs: An
     return _over(call, bodies, body, "combine_fn", (list(init), list(xs)))
 
 
-def _map(call: Call, fn: Any, xs: Any, args: Any) -> Any:
+def _map(call: OperatorCall, fn: Any, xs: Any, args: Any) -> Any:
     bodies = Bodies(call.interp)
     _only_tensors(call, xs)
     holes = [bodies.row(x) for x in xs]
@@ -178,7 +177,7 @@ def _map(call: Call, fn: Any, xs: Any, args: Any) -> Any:
     return _over(call, bodies, body, "body", (list(xs),), last=list)
 
 
-def _associative_scan(call: Call, combine_fn: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+def _associative_scan(call: OperatorCall, combine_fn: Any, xs: Any, additional_inputs: Any = ()) -> Any:
     bodies = Bodies(call.interp)
     _only_tensors(call, xs)
     holes = [bodies.row(x) for x in (*xs, *xs)]
@@ -187,7 +186,7 @@ def _associative_scan(call: Call, combine_fn: Any, xs: Any, additional_inputs: A
     return _over(call, bodies, body, "combine_fn", (list(xs),))
 
 
-def _over(call: Call, bodies: Bodies, body: Body, name: str, given: tuple, last: Callable = tuple) -> Any:
+def _over(call: OperatorCall, bodies: Bodies, body: Body, name: str, given: tuple, last: Callable = tuple) -> Any:
     """Returns an operator that runs ``body`` over rows."""
     if len(body.outputs) < len(body.leaves) or not body.outputs:
         raise NoBody(f"{name} gives something else than tensors")
@@ -197,7 +196,7 @@ def _over(call: Call, bodies: Bodies, body: Body, name: str, given: tuple, last:
 
 
 def _flex_attention(
-    call: Call, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, kernel_options: Any, *buffers: Any
+    call: OperatorCall, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, kernel_options: Any, *buffers: Any
 ) -> Any:
     if any(buffers):
         raise NoBody("it is given buffers of its own")
@@ -225,7 +224,7 @@ def _one_bool(v: Any) -> bool:
     return type(v) is torch.SymBool or (is_a(v, Tensor) and v.dtype == torch.bool and not v.dim())
 
 
-def _only_tensors(call: Call, *operands: Any, also: frozenset[type] = frozenset()) -> None:
+def _only_tensors(call: OperatorCall, *operands: Any, also: frozenset[type] = frozenset()) -> None:
     for given in operands:
         call.interp.trace.expand(given, True)
         if type(given) not in (tuple, list) or not given or not all([is_a(t, Tensor) or type(t) in also for t in given]):
@@ -242,32 +241,31 @@ def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) 
             raise NoBody("it gives tensors of other sizes, types or devices than it is given")
 
 
-def _operator(capture: Callable) -> Callable:
-    def handler(interp: Interp, f: Frame, op: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-        if not interp.trace.active:
-            return interp.finish(f, interp.native(op, tuple(args), kwargs), then, data)
-        inner = (f.globals.get("__name__") or "").startswith(_OF_TORCH)
+def _operator(capture: Callable) -> Handler:
+    def handler(call: Call) -> Frame | None:
+        op, args = call.fn, call.args
+        if not call.trace.active:
+            return call.run_natively()
+        inner = (call.frame.globals.get("__name__") or "").startswith(_OF_TORCH)
         if (
             op is cond_op
             and len(args) == 4
             and not is_a(args[0], Tensor)
             and (type(args[0]) in SYMBOLIC or is_a(args[0], (bool, int, float)))
         ):
-            interp.trace.expand(args[3])
-            return interp.call(f, args[1] if args[0] else args[2], list(args[3]), None, then, data)
+            call.trace.expand(args[3])
+            return call.instead(args[1] if args[0] else args[2], list(args[3]))
         try:
-            value = capture(Call(interp, op, inner), *args, **(kwargs or {}))
+            value = capture(OperatorCall(call.interp, op, inner), *args, **(call.kwargs or {}))
         except NoBody as e:
             run, given = (alone, (op, *args)) if inner else (op, tuple(args))
-            raise e.graph_break(run, given, kwargs, op.name()).to(then, data) from None
-        except GraphBreak as b:
-            raise b.to(then, data) from None
-        return interp.finish(f, value, then, data)
+            raise e.graph_break(run, given, call.kwargs, op.name()) from None
+        return call.finish(value)
 
     return handler
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         op: _operator(capture)
         for op, capture in (

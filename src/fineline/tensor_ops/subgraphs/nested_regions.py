@@ -17,12 +17,13 @@ from torch import Tensor
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import Delivery
 from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell
 from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
-from fineline.tracing.interp import Interp
+from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import PLAIN_TENSORS
 
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -31,10 +32,10 @@ _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 class Subgraph:
     """One that is being captured."""
 
-    def __init__(self, recorder: SubRecorder, finish: Callable[[Any, Subgraph, Any], None], then: Any, data: Any) -> None:
+    def __init__(self, recorder: SubRecorder, finish: Callable[[Any, Subgraph, Any], None], then: Delivery | None) -> None:
         self.recorder = recorder
         self.finish = finish
-        self.then, self.data = then, data
+        self.then = then
         self.frame: Frame | None = None
         self.ambient = AMBIENT.now()
 
@@ -57,23 +58,23 @@ class Subgraph:
         return made
 
 
-def begin_subgraph(interp: Interp, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Any, data: Any) -> Any:
+def begin_subgraph(interp: Interp, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Delivery | None) -> Frame | None:
     """Runs ``fn`` with a recorder of its own; ``finish(interp, subgraph, result)`` puts what it recorded into the recorder around it."""
-    sub = Subgraph(SubRecorder(interp.trace.recorder), finish, then, data)
-    frame = interp.push_function(f, fn, args, kwargs, _end, sub)
+    sub = Subgraph(SubRecorder(interp.trace.recorder), finish, then)
+    frame = interp.push_function(f, fn, args, kwargs, Delivery(_end, then, sub))
     interp.trace.recorder = sub.recorder
     sub.frame = frame
     interp.subgraphs.append(sub)
     return frame
 
 
-def _end(interp: Interp, f: Frame, value: Any, sub: Subgraph) -> Frame | None:
+def _end(interp: Interp, f: Frame, value: Any, then: Delivery | None, sub: Subgraph) -> Frame | None:
     assert sub.frame is not None and interp.subgraphs[-1] is sub
     interp.subgraphs.pop()
     interp.trace.recorder = sub.recorder.parent
     if interp.trace.active:
         sub.finish(interp, sub, value)
-    return interp.finish(f, value, sub.then, sub.data)
+    return interp.finish(f, value, then)
 
 
 def give_up_subgraphs(interp: Interp, frame: Frame | None = None) -> None:
@@ -82,20 +83,21 @@ def give_up_subgraphs(interp: Interp, frame: Frame | None = None) -> None:
         sub = interp.subgraphs.pop()
         interp.trace.recorder = sub.recorder.parent
         sub.recorder.inline()
-        sub.frame.then, sub.frame.data = sub.then, sub.data
+        sub.frame.then = sub.then
 
 
 # -- nested_compile_region -------------------------------------------------------------------------------------------------
-def call_nested(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
+def call_nested(call: Call) -> Frame | None:
     """Calls a function under ``nested_compile_region``: all equal calls share one sub-graph."""
-    interp.see_function(interp.trace, fn)
-    plain = load_cell(interp, _cell(fn))
-    ruled = interp.rules is not None and interp.rules.decide(plain, args) is not None
+    interp = call.interp
+    interp.see_function(call.trace, call.fn)
+    plain = load_cell(interp, _cell(call.fn))
+    ruled = interp.rules is not None and interp.rules.decide(plain, call.args) is not None
     # Of wrappers in wrappers the innermost makes the sub-graph.
     simple = is_a(plain, types.FunctionType) and not plain.__code__.co_flags & _LATER and not is_nested(plain)
     if ruled or not simple or interp.opaque is not None:
-        return interp.call(f, plain, args, kwargs, then, data)
-    return begin_subgraph(interp, f, plain, args, kwargs, _invoke, then, data)
+        return call.instead(plain, call.args, call.kwargs)
+    return begin_subgraph(interp, call.frame, plain, call.args, call.kwargs, _invoke, call.then)
 
 
 def is_nested(fn: types.FunctionType) -> bool:
