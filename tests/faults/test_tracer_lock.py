@@ -67,9 +67,9 @@ def test_different_regions_at_once(way, training, restless) -> None:
                         torch.testing.assert_close(a.grad, b.grad)
                 except BaseException as e:
                     errors.append(f"{type(e).__name__}: {e}")
-            retreats = [e for e in compiled._region.events if e.kind == "retreat"]
-            if retreats:
-                errors.append(str(retreats))
+            restarts = [e for e in compiled._region.events if e.kind == "restart"]
+            if restarts:
+                errors.append(str(restarts))
 
     together = [threading.Thread(target=work, args=(k,)) for k in range(threads)]
     for t in together:

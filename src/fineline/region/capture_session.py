@@ -584,7 +584,7 @@ class CaptureSession:
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
             how = "with fewer symbols" if again else "on its real values"
-            self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
+            self.region._note(Event("restart", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
         if error == STOPS and self.entry_point is self.start is self.region.entry:
             self.behind = functools.partial(self.region.fn, *args, **kwargs)
