@@ -135,7 +135,7 @@ def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
 
 
 def _range(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any, data: Any) -> Frame | None:
-    """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
+    """Answers with the numbers themselves for a loop over a range that varies, if its iterations have programs that serve others."""
     if (
         interp.fakes is not None and not kwargs and then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
         and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, f) and breaks_here(interp.options.breaks) == "any"
@@ -213,7 +213,7 @@ def _next_carried(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, th
 
 
 def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
-    """Registers an item: a text, or one in a tuple that is ``fresh``, tells a turn from others, and is guarded where the code reads it."""
+    """Registers an item: a text, or one in a tuple that is ``fresh``, tells an iteration from others, and is guarded where the code reads it."""
     trace = interp.trace
     if breaks_here(interp.options.breaks) == "any":
         if type(v) is str:

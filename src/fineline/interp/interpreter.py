@@ -106,7 +106,7 @@ class Interpreter:
     shows_layouts = False
     max_depth = SHALLOW
     # The iteration of a loop that this run is, if each iteration has programs of its own.
-    turn: weakref.ref[Any] | None = None
+    iteration: weakref.ref[Any] | None = None
     # So many indices, or keys, that vary at one place have a program each.
     few_keys = FEW_KEYS
 
@@ -292,7 +292,7 @@ class Interpreter:
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         assert frame is not None
-        place = (self.turn, frame.info.code, frame.ip - 1)
+        place = (self.iteration, frame.info.code, frame.ip - 1)
         seen = self.lessons.asked_numbers.setdefault(place, {})
         # A loop may come here several times in one run.
         others = [known for run, known in seen.items() if run is not self.marker]

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any, NamedTuple
 
-from fineline.codegen.frame_state import FrameState, Turned
+from fineline.codegen.frame_state import FrameState, LoopNumbers
 from fineline.codegen.loop_numbers import between
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.region.entry_point import EntryPoint
 
 # So many iterations of a loop are looked at for one that is like the newest; and so many may differ from all that are looked at.
-TURNS = 3
+COMPARED_ITERATIONS = 3
 # So many in a row of two loops in one another may differ from those before; then each has programs of its own.
-DIFFERENT_TURNS = 5
-# As many turns as most loops over layers have are captured as they come, on the real values: what is constant in the code stays so.
-FEW_TURNS = 4
-# If the programs at a place in a loop come from no more calls than these, it is the turns that differ.
+DIFFERENT_ITERATIONS = 5
+# As many iterations as most loops over layers have are captured as they come, on the real values: what is constant in the code stays so.
+FEW_ITERATIONS = 4
+# If the programs at a place in a loop come from no more calls than these, it is the iterations that differ.
 FEW_CALLS = 2
 
 
@@ -57,10 +57,10 @@ class Loop:
         if own is None or own.segments or found is None:
             self._go_on = onward
             if own is not None:
-                own.region.turns.another(own)
+                own.region.iterations.another(own)
             return onward
         own.region.close_loop(own, found)
-        own.region.turns.again(found)
+        own.region.iterations.again(found)
         self._go_on = back = Back(found)
         self._own = None
         return back
@@ -81,9 +81,9 @@ class Back:
 
 def frame_state_at(run: Any, graph_break: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
     """Returns the state of the frames at a graph break, in a form that iterations of a loop share as far as possible."""
-    turns = run.region.turns
-    frame_state = FrameState(run.interp, graph_break, True, held, turns.numbers)
-    return frame_state_at(run, graph_break, held) if turns.learn(run, frame_state) else frame_state
+    iterations = run.region.iterations
+    frame_state = FrameState(run.interp, graph_break, True, held, iterations.numbers)
+    return frame_state_at(run, graph_break, held) if iterations.learn(run, frame_state) else frame_state
 
 
 def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
@@ -97,39 +97,39 @@ def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, 
         if entry_point.passed == passed and entry_point.stands_for(frame_state, raised, declared):
             entry_point.met = True
             return Way(entry_point, entry_point.dispatcher)
-    earlier = [entry_point for entry_point in turns_before(run, frame_state) if entry_point.stands_for(frame_state, raised, declared)]
-    # What the items of a list are is constant in the first turns, as numbers are.
-    shared = earlier and not (frame_state.carried and run.passed.get(frame_state.stack, 0) < FEW_TURNS)
+    earlier = [entry_point for entry_point in iterations_before(run, frame_state) if entry_point.stands_for(frame_state, raised, declared)]
+    # What the items of a list are is constant in the first iterations, as numbers are.
+    shared = earlier and not (frame_state.carried and run.passed.get(frame_state.stack, 0) < FEW_ITERATIONS)
     own = EntryPoint(region, frame_state, raised, declared, passed, earlier[0].varying if shared else None)
     own.varying.differ(frame_state.numbers)
     return Way(own, Loop(own, earlier) if earlier else own.dispatcher)
 
 
-def turns_before(run: Any, frame_state: FrameState) -> Iterator[EntryPoint]:
+def iterations_before(run: Any, frame_state: FrameState) -> Iterator[EntryPoint]:
     """Returns the entry points at the same place that were made last, the newest first."""
-    # Turns without an operator are no work for programs: in the end the function is left to run eagerly.
-    if frame_state.chain in run.region.turns.unrolled or not run.interp.trace.recorder.calls:
+    # Iterations without an operator are no work for programs: in the end the function is left to run eagerly.
+    if frame_state.chain in run.region.iterations.unrolled or not run.interp.trace.recorder.calls:
         return iter(())
     stack = frame_state.stack
     newest_first = reversed(run.region.entry_points)
-    return islice((point for point in newest_first if point.frame_state is not None and point.frame_state.stack == stack), TURNS)
+    return islice((point for point in newest_first if point.frame_state is not None and point.frame_state.stack == stack), COMPARED_ITERATIONS)
 
 
-class Turns:
+class LoopIterations:
     """The live numbers in which iterations of loops differ, by the frames at each place in a loop; other numbers are constants."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Any, Turned] = {}
-        # Where each turn needs programs of its own in any case, and how many in a row did.
+        self.numbers: dict[Any, LoopNumbers] = {}
+        # Where each iteration needs programs of its own in any case, and how many in a row did.
         self.unrolled: set[Any] = set()
         self._others: Counter[Any] = Counter()
 
     def learn(self, run: Any, frame_state: FrameState) -> bool:
         """Learns the numbers in which this iteration differs from the one before it; returns whether there are new ones."""
         known = self.numbers.get(frame_state.chain, frozenset())
-        if run.region.options.dynamic is False or (not known and run.passed.get(frame_state.stack, 0) < FEW_TURNS):
+        if run.region.options.dynamic is False or (not known and run.passed.get(frame_state.stack, 0) < FEW_ITERATIONS):
             return False
-        last = next(turns_before(run, frame_state), None)
+        last = next(iterations_before(run, frame_state), None)
         if last is None or last.frame_state is None:
             return False
         found = between(frame_state, last.frame_state)
@@ -141,10 +141,10 @@ class Turns:
     def another(self, entry_point: EntryPoint) -> None:
         """Counts an iteration that is not like one before it."""
         frame_state = entry_point.frame_state
-        if frame_state is not None and (frame_state.turned or (frame_state.carried and entry_point.passed[frame_state.stack] > FEW_TURNS)):
+        if frame_state is not None and (frame_state.loop_numbers or (frame_state.carried and entry_point.passed[frame_state.stack] > FEW_ITERATIONS)):
             self._others[frame_state.chain] += 1
-            # Two loops in one another come to a place more than once a turn of the outer one.
-            if self._others[frame_state.chain] >= (DIFFERENT_TURNS if frame_state.turned and frame_state.carried else TURNS):
+            # Two loops in one another come to a place more than once an iteration of the outer one.
+            if self._others[frame_state.chain] >= (DIFFERENT_ITERATIONS if frame_state.loop_numbers and frame_state.carried else COMPARED_ITERATIONS):
                 self.unroll(entry_point)
 
     def again(self, entry_point: EntryPoint) -> None:

@@ -48,7 +48,7 @@ from fineline.region.descriptions import call_stack, describe_miss, place_of, su
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.dynamic_dims import DynamicDims, marked
 from fineline.region.entry_point import EntryPoint
-from fineline.region.loop_merging import FEW_CALLS, Turns
+from fineline.region.loop_merging import FEW_CALLS, LoopIterations
 from fineline.region.options import GuardFailure, Options
 from fineline.region.retry import leave_out, start_anew
 from fineline.region.rollback import take_back
@@ -125,9 +125,9 @@ class Region:
         self.varying: dict[Any, DynamicDims] = {}
         self.entry = EntryPoint(self, None, False)
         self.entry_points = [self.entry]
-        # The dispatchers of those that loops go back to, and what is known of the turns.
+        # The dispatchers of those that loops go back to, and what is known of the iterations.
         self.loops: dict[EntryPoint, Any] = {}
-        self.turns = Turns()
+        self.iterations = LoopIterations()
         self.eager_under_hooks = False
         self.refuse = self._refusal()
         _ALL.add(self)
@@ -186,7 +186,7 @@ class Region:
             self.entry.segments.clear()
             self.entry_points = [self.entry]
             self.loops.clear()
-            self.turns.forget()
+            self.iterations.forget()
             self.varying = {None: self.entry.varying}
             self.programs = self.failures = self.starts = self.uncounted = 0
             self.eager_reason = None
@@ -271,10 +271,10 @@ class Region:
                     self._at_limit(counted, entry_point, args, kwargs)
                     return self.fn(*args, **kwargs)
             elif len(entry_point.segments) >= self.options.recompile_limit and entry_point in self.loops and len(entry_point.calls) <= FEW_CALLS:
-                text = f"{len(entry_point.segments)} programs for the turns of a loop, with a recompile_limit of {self.options.recompile_limit}"
-                text += f"; from the next call on each turn has its own; last miss: {self.why_missed(entry_point, args, kwargs)}"
+                text = f"{len(entry_point.segments)} programs for the iterations of a loop, with a recompile_limit of {self.options.recompile_limit}"
+                text += f"; from the next call on each iteration has its own; last miss: {self.why_missed(entry_point, args, kwargs)}"
                 self._note(Event("limit", "FL104", text, *self._place_of_entry_point(entry_point), detail=self._stack(entry_point)))
-                self.turns.unroll(entry_point)
+                self.iterations.unroll(entry_point)
                 start_anew(self)
                 return self.run_eagerly(entry_point, args, kwargs)
             elif len(entry_point.segments) >= self.options.recompile_limit:
