@@ -484,7 +484,7 @@ class CaptureSession:
     def _begin(self, way: Way | None, frame_state: FrameState, value: Any, name: str) -> None:
         interp = self.interp
         entry_point, live = way.entry_point if way is not None else None, (*frame_state.roots, value)
-        if way is not None and (way.leads_back(live) or way.entry_point.met or frame_state.loop_numbers or frame_state.carried or way.entry_point.varying.told_apart):
+        if way is not None and (way.leads_back(live) or way.entry_point.met or frame_state.loop_numbers or frame_state.carried or way.entry_point.varying.varies):
             # What varies here is known from other calls, and only fake mode has symbols.
             self._leave(frame_state, functools.partial(_at, way.go_on, live))
         roots, containers, decomposed = frame_state.roots, frame_state.containers, frame_state.decomposed

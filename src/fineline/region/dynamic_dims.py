@@ -56,7 +56,7 @@ class DynamicDims:
         # The containers that have held more or less ("length"), or other "numbers" or "texts" alone.
         self.unsteady: dict[str, str] = {}
         # The live values after a graph break of which this is all.
-        self._told: set[str] = set()
+        self._exact: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
         self.floats = True
         self.fixed: set[str] = set()
@@ -82,7 +82,7 @@ class DynamicDims:
         return bool(self._sizes or self._strides or self._numbers)
 
     @property
-    def told_apart(self) -> bool:
+    def varies(self) -> bool:
         """Returns whether something of what comes from a graph break has been seen to vary, texts too."""
         return self.found or bool(self.texts)
 
@@ -103,7 +103,7 @@ class DynamicDims:
             return {}
         marks = DIMS.of(t)
         held = is_a(t, torch.nn.Parameter) or _belongs_to_module(src)
-        everything = self.dynamic and src.text() not in self._told
+        everything = self.dynamic and src.text() not in self._exact
         dims: dict[int, Dim] = {}
         for d in range(t.dim()):
             mark = marks.get(d)
@@ -136,7 +136,7 @@ class DynamicDims:
             return False
         if type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER:
             return False
-        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._told)
+        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._exact)
 
     def length(self, src: Source) -> bool:
         """Returns whether the length of a container that comes from ``src`` varies by itself, and not because all items are read."""
@@ -144,7 +144,7 @@ class DynamicDims:
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
         """Notes that exactly these sizes of a live value after a graph break vary, or that it is a ``number`` that varies."""
-        self._told.add(name)
+        self._exact.add(name)
         if dims:
             self._sizes.setdefault(name, set()).update(dims)
         if number:
@@ -159,8 +159,8 @@ class DynamicDims:
         if self.dynamic is False:
             return
         if names != self._names:
-            given = dict(zip(_told_apart(names), roots, strict=True))
-            roots = tuple([given.get(name) for name in _told_apart(self._names)])
+            given = dict(zip(_with_occurrence(names), roots, strict=True))
+            roots = tuple([given.get(name) for name in _with_occurrence(self._names)])
         # The gradient of what is no leaf, for one, is read with a warning.
         with unwarned():
             self._compare_all(roots)
@@ -264,7 +264,7 @@ def marked(values: Any, within: tuple[int, ...] = ()) -> bool:
     return False
 
 
-def _told_apart(names: tuple) -> list[tuple[Any, int]]:
+def _with_occurrence(names: tuple) -> list[tuple[Any, int]]:
     """Names with how often each has been there before."""
     return [(name, names[:i].count(name)) for i, name in enumerate(names)]
 
