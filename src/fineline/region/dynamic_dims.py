@@ -64,6 +64,10 @@ class DynamicDims:
         self._newest: tuple = ((), ())
         self._names: tuple = ()
 
+    def keep_floats(self) -> None:
+        """Makes all floats constants."""
+        self.floats = False
+
     def captured(self, segment: ResidualProgram, names: tuple) -> None:
         """Notes a new program that starts here, with arguments of these names."""
         self._newest, self._names = (segment.steps, segment.reads.sources), names

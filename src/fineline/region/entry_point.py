@@ -51,7 +51,7 @@ class Again:
             entry_point, value = self._run(None, roots)
             if failed is not None:
                 self.failures += 1
-                entry_point.region.graph_failed(failed, self.failures)
+                entry_point.region.graphs.failed(failed, self.failures)
             return value
         finally:
             # Its traceback leads to the program that called this.
@@ -85,12 +85,52 @@ class Again:
             raise
 
 
+class EagerStretch:
+    """Code after an entry point in which nothing is captured: the rest of a block, or of a function that is left to run eagerly."""
+
+    def __init__(self, left: CodeInfo | None = None, newly: bool = False) -> None:
+        # The function that is left, and whether that is new.
+        self._left = left
+        self._newly = newly
+        # The entry points that calls went on at, and the dispatchers, which no program holds.
+        self._after: list[tuple[EntryPoint, Any]] = []
+
+    @property
+    def leaves_function(self) -> bool:
+        return self._left is not None
+
+    @property
+    def ends(self) -> int:
+        """Returns the number of different states in which calls have gone on after it."""
+        return len(self._after)
+
+    def dispatcher_at(self, frame_state: FrameState) -> Any:
+        """Returns the dispatcher at which calls go on that leave it in this state; None if there is none."""
+        return next((d for point, d in self._after if point.frame_state is not None and point.frame_state.same(frame_state)), None)
+
+    def add(self, entry_point: EntryPoint) -> Any:
+        """Adds an entry point at which calls go on; returns its dispatcher."""
+        dispatcher = entry_point.dispatcher
+        self._after.append((entry_point, dispatcher))
+        return dispatcher
+
+    def without_left(self, passed: Mapping) -> dict:
+        """Returns the graph breaks of ``passed`` that are not in the function that is left, which is one graph break at the next call."""
+        return {place: n for place, n in passed.items() if self._left not in [info for info, _ in place]}
+
+    def was_newly_left(self) -> bool:
+        """Returns whether a function is newly left; from now on it is not."""
+        newly, self._newly = self._newly, False
+        return newly
+
+
 class EntryPoint:
     """A place where programs start: the region's entry, or the continuation after a graph break."""
 
     def __init__(
-        self, region: Any, frame_state: FrameState | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: DynamicDims | None = None
-    ) -> None:
+        self, region: Any, varying: DynamicDims, frame_state: FrameState | None = None, raised: bool = False, declared: bool = True,
+        passed: Mapping = NOWHERE,
+    ) -> None:  # fmt: skip
         # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its entry points, a program the
         # dispatchers that it goes on with, the region those that loops go back to. The ways back are weak, so that all goes when the callable goes.
         self._region = weakref.ref(region)
@@ -101,24 +141,18 @@ class EntryPoint:
         self.passed = passed
         # Whether the user asked for the graph break before it.
         self.declared = declared
-        # In a block in which nothing is captured; behind it the entry points that calls went on at, and the dispatchers, which no program holds.
-        self.blocked = False
+        # Where nothing is captured after it, until a block or a function is left.
+        self.stretch: EagerStretch | None = None
         # Whether random numbers are drawn behind it that may be symbols.
         self.draws = False
-        self.resumed: list[tuple[EntryPoint, Any]] = []
         # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
         self.met = self.informed = False
-        # A function that it lies in and of which the rest is not captured, and whether that is new; how many graph breaks each frame, the innermost
-        # first, has met in vain, and how many operators it has run.
-        self.left: CodeInfo | None = None
-        self.newly_left = False
+        # How many graph breaks each frame, the innermost first, has met in vain, and how many operators it has run.
         self.idle: tuple[tuple[int, int], ...] = ()
         self.segments: list[ResidualProgram] = []
         # The calls that they were captured in.
         self.calls: set[object] = set()
-        # The same place in the code, met as often in the call, is behind each program that leads there.
-        place = (raised, frame_state.stack, passed[frame_state.stack]) if frame_state is not None else None
-        self.varying: DynamicDims = varying or region.varying.setdefault(place, DynamicDims(region.options.dynamic))
+        self.varying = varying
 
     @property
     def region(self) -> Any:
@@ -161,13 +195,38 @@ class EntryPoint:
     @property
     def free(self) -> bool:
         """Returns whether its programs rely on nothing that the way here has told them."""
-        return not (self.informed or self.blocked or self.left)
+        return not self.informed and self.stretch is None
 
     def fits(self, live: tuple) -> bool:
         """Returns whether it has a program for what is alive."""
         dispatcher = self._dispatcher()
         entries = dispatcher.entries if dispatcher is not None and self.free else ()
         return any([nargs == len(live) and not kwnames and program.check(live) is not None for nargs, kwnames, program, _ in entries])
+
+    def hit(self, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
+        """Returns what runs a call by the first of its programs that fits; None if none does."""
+        roots = (*args, *kwargs.values())
+        names = tuple(kwargs)
+        for nargs, kwnames, program, target in self.dispatcher.entries:
+            if nargs == len(args) and kwnames == names:
+                got = program.check(roots)
+                if got is not None:
+                    return functools.partial(target, *got)
+        return None
+
+    def failing(self, args: tuple, kwargs: dict) -> tuple[ResidualProgram, int] | None:
+        """Returns the newest program whose guards fail for a call, and the number of the guard."""
+        roots = (*args, *kwargs.values())
+        for (nargs, kwnames, program, _), segment in zip(self.dispatcher.entries, reversed(self.segments), strict=False):
+            if nargs == len(args) and kwnames == tuple(kwargs) and (at := program.failing(roots)) >= 0:
+                return segment, at
+        return None
+
+    def run_eagerly_after(self, left: CodeInfo | None = None, newly: bool = False) -> EagerStretch:
+        """Captures nothing after it; ``left``: the function of which the rest is not captured, and whether that is ``newly`` so."""
+        if self.stretch is None:
+            self.stretch = EagerStretch(left, newly)
+        return self.stretch
 
     def again(self, kwnames: tuple[str, ...]) -> Again:
         return Again(self, kwnames)
@@ -194,6 +253,11 @@ class EntryPoint:
             elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
                 self.varying.add(name, {d for d, n in enumerate(memory(v).shape) if type(n) is torch.SymInt})
 
+    def clear(self) -> None:
+        """Drops all programs. The dispatcher itself stays: it is what a compiled callable holds."""
+        self.segments.clear()
+        self.dispatcher.set_entries([])
+
     def drop(self) -> None:
         """Takes the newest program away."""
         self.segments.pop()
@@ -209,7 +273,7 @@ class EntryPoint:
         if export is not None:
             export(describe_guards(segment))
         # The newest first: it is what the calls look like now.
-        tally = self.region.tally
+        tally = self.region.watch.tally
         run = segment.run if tally is None else _counted(tally, segment.run, outside)
         self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)

@@ -57,10 +57,10 @@ class Loop:
         if own is None or own.segments or found is None:
             self._go_on = onward
             if own is not None:
-                own.region.iterations.another(own)
+                own.region.entry_points.iterations.another(own)
             return onward
-        own.region.close_loop(own, found)
-        own.region.iterations.again(found)
+        own.region.entry_points.close_loop(own, found)
+        own.region.entry_points.iterations.again(found)
         self._go_on = back = Back(found)
         self._own = None
         return back
@@ -81,7 +81,7 @@ class Back:
 
 def frame_state_at(run: Any, graph_break: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
     """Returns the state of the frames at a graph break, in a form that iterations of a loop share as far as possible."""
-    iterations = run.region.iterations
+    iterations = run.region.entry_points.iterations
     frame_state = FrameState(run.interp, graph_break, True, held, iterations.numbers)
     return frame_state_at(run, graph_break, held) if iterations.learn(run, frame_state) else frame_state
 
@@ -90,7 +90,7 @@ def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, 
     """Returns the continuation after a graph break; it shares an existing entry point unless it is to be ``alone``."""
     region = run.region
     if alone:
-        own = EntryPoint(region, frame_state, raised, declared, passed)
+        own = region.entry_points.new(region, frame_state, raised, declared, passed)
         return Way(own, own.dispatcher)
     # Behind as many graph breaks there is another way through the code, behind fewer an earlier iteration.
     for entry_point in region.entry_points:
@@ -100,7 +100,7 @@ def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, 
     earlier = [entry_point for entry_point in iterations_before(run, frame_state) if entry_point.stands_for(frame_state, raised, declared)]
     # What the items of a list are is constant in the first iterations, as numbers are.
     shared = earlier and not (frame_state.carried and run.passed.get(frame_state.stack, 0) < FEW_ITERATIONS)
-    own = EntryPoint(region, frame_state, raised, declared, passed, earlier[0].varying if shared else None)
+    own = region.entry_points.new(region, frame_state, raised, declared, passed, earlier[0] if shared else None)
     own.varying.differ(frame_state.numbers)
     return Way(own, Loop(own, earlier) if earlier else own.dispatcher)
 
@@ -108,7 +108,7 @@ def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, 
 def iterations_before(run: Any, frame_state: FrameState) -> Iterator[EntryPoint]:
     """Returns the entry points at the same place that were made last, the newest first."""
     # Iterations without an operator are no work for programs: in the end the function is left to run eagerly.
-    if frame_state.chain in run.region.iterations.unrolled or not run.interp.trace.recorder.calls:
+    if frame_state.chain in run.region.entry_points.iterations.unrolled or not run.interp.trace.recorder.calls:
         return iter(())
     stack = frame_state.stack
     newest_first = reversed(run.region.entry_points)

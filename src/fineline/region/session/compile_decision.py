@@ -21,13 +21,14 @@ def keep(run: Any, writer: ResidualWriter, declared: bool | None = None) -> None
     ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call.
     """
     region, entry_point, recorder = run.region, run.entry_point, writer.trace.recorder
-    n, places, least = recorder.calls, recorder.places, region.min_graph_operators
+    n, places, least = recorder.calls, recorder.places, region.graphs.min_operators
     few = n < least and not (declared or entry_point.declared)
     small = n > 0 and (recorder.only_state or few)
-    compile_graph, kind = (_as_it_is, "eager") if small else (region.compile_graph, "captured")
-    if region.tally is not None:
-        captured = region.tally.close(kind)
-        compile_graph = region.tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
+    compile_graph, kind = (_as_it_is, "eager") if small else (region.graphs.compile, "captured")
+    tally = region.watch.tally
+    if tally is not None:
+        captured = tally.close(kind)
+        compile_graph = tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
     segment = writer.compile(compile_graph, entry_point.again(run.kwnames), not small)
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
@@ -36,20 +37,20 @@ def keep(run: Any, writer: ResidualWriter, declared: bool | None = None) -> None
             where = "after a graph break" if declared is None else "between two graph breaks"
             reason = f"{n} operator{'' if n == 1 else 's'} {where}: "
             reason += f"min_graph_operators is {least}" if few else "they only change PyTorch's state"
-            region._note(Event("eager", "FL404", reason, *at, detail=detail))
+            region.reports.note(Event("eager", "FL404", reason, *at, detail=detail))
         else:
-            region._note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
+            region.reports.note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
         if writer.uncompiled and not small and region.backend.name != "eager":
-            region._note(Event("eager", "FL435", writer.uncompiled, *at))
+            region.reports.note(Event("eager", "FL435", writer.uncompiled, *at))
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
-    region.tell(Event("program", "FL002", f"program {region.programs}", *place_of(region.fn), detail=detail))
+    region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
     outside = "skipped" if declared is not None and run.interp.outside == "skipped" else "eager"
     entry_point.add(run.nargs, run.kwnames, segment, outside)
     # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
     # behind however many graph breaks it is.
-    call = call_under_way()
-    if entry_point is region.entry or (entry_point.segments[1:] and not entry_point.met and call != region.counted):
-        region.programs, region.counted = region.programs + 1, call
+    first = entry_point is region.entry
+    if first or (entry_point.segments[1:] and not entry_point.met):
+        region.budget.spend(call_under_way(), again=first)
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:

@@ -48,15 +48,15 @@ from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import rules_now
 from fineline.policy.rule import Rule
 from fineline.policy.scope_stack import SCOPE
-from fineline.region.break_errors import deciding_rule, named_rule, refused
-from fineline.region.compile_decision import keep
 from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place
 from fineline.region.disabled_frames import FrameRunner
-from fineline.region.entry_frame import entry_frame
 from fineline.region.entry_point import EntryPoint, Everything
 from fineline.region.loop_merging import Way, frame_state_at, way_behind
-from fineline.region.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.rollback import amid_transforms, leave_inference_modes, may_restart, take_back
+from fineline.region.session.break_errors import deciding_rule, named_rule, refused
+from fineline.region.session.compile_decision import keep
+from fineline.region.session.entry_frame import entry_frame
+from fineline.region.session.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
+from fineline.region.session.rollback import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.report.events import Event
 from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.compute import computing
@@ -77,9 +77,13 @@ class CaptureSession:
     """One captured call: from the region's entry or a continuation to the return, through any number of graph breaks."""
 
     def __init__(
-        self, region: Any, entry_point: EntryPoint, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False, why: str = ""
-    ) -> None:
-        """Sets up a session. ``live``: on the real values in any case. ``why``: the reason why an attempt in the other mode stopped."""
+        self, region: Any, entry_point: EntryPoint, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False,
+        why: str = "", thrown: BaseException | None = None,
+    ) -> None:  # fmt: skip
+        """Sets up a session. ``live``: on the real values in any case. ``why``: the reason why an attempt in the other mode stopped.
+
+        ``thrown``: what the entry point raises.
+        """
         self.region = region
         self.why = why
         self.start = entry_point
@@ -93,10 +97,10 @@ class CaptureSession:
         # The graph breaks so far: how many at each place.
         self.passed = entry_point.passed
         self.nargs, self.kwnames = len(args), tuple(kwargs)
-        self.interp = interp = region.make_interpreter(region.options, region.lessons, self)
+        self.interp = interp = region.watch.interpreter(region.options, region.lessons, self)
         interp.undoable = breaks_here(region.options.breaks) != "any" or trial
-        interp.shows_layouts = region.shows_graphs
-        interp.trace.mutations.ahead, region.ahead = region.ahead, []
+        interp.shows_layouts = region.graphs.are_seen
+        interp.trace.mutations.ahead = region.state.take_cached_calls()
         interp.rules = rules_now(region.options.policy, interp.fired)
         interp.undoable = interp.undoable or (interp.rules is not None and interp.rules.refuse)
         if not capture:
@@ -109,9 +113,9 @@ class CaptureSession:
             interp.switches = not (trial or symbols or why) and entry_point is region.entry and region.options.fullgraph
             interp.restartable = not trial
         interp.unsteady = entry_point.varying.unsteady
-        if entry_point.blocked:
+        if entry_point.stretch is not None:
             interp.resumes = True
-        if entry_point.frame_state is not None and entry_point.frame_state.chain in region.iterations.unrolled:
+        if entry_point.frame_state is not None and entry_point.frame_state.chain in region.entry_points.iterations.unrolled:
             interp.iteration = weakref.ref(entry_point.varying)
         if entry_point.frame_state is not None and (entry_point.frame_state.loop_numbers or entry_point.frame_state.carried):
             # Those of a loop's iterations go on: each iteration would be captured.
@@ -122,6 +126,8 @@ class CaptureSession:
             TRACERS.holding(self._enter, args, kwargs)
         else:
             self._enter(args, kwargs)
+        if thrown is not None:
+            interp.pending, self.stop = None, thrown
 
     def _enter(self, args: tuple, kwargs: dict) -> None:
         """Makes the frames that the run begins with."""
@@ -207,8 +213,8 @@ class CaptureSession:
 
     def _go(self) -> Any:
         interp, region = self.interp, self.region
-        if region.tally is not None:
-            region.tally.where.append(interp.fate)
+        if region.watch.tally is not None:
+            region.watch.tally.where.append(interp.fate)
         try:
             self._iterated(self.containers)
             value = interp.run(self.stop)
@@ -225,9 +231,9 @@ class CaptureSession:
                 self._release()
                 raise
             elif interp.abandoned is None:
-                region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
+                region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
                 if not is_a(e, FLEETING):
-                    self._count_failure("the captured call raises")
+                    self.region.eager.count_failure("the captured call raises")
                 self._release()
                 raise
         if self.behind is not None:
@@ -280,8 +286,9 @@ class CaptureSession:
     def _interrupted(self, e: BaseException) -> bool:
         """Ends this session because of an exception from outside; returns whether handlers in the frames at its entry point must see it."""
         region, interp = self.region, self.interp
-        region.interrupt, self.behind = e, None
-        region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
+        region.state.interrupt(e)
+        self.behind = None
+        region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
         if interp.fakes is not None or self.trial:
             take_back(self)
         leave_inference_modes(interp)
@@ -290,7 +297,7 @@ class CaptureSession:
 
     def _name(self) -> str:
         fn = self.region.fn
-        return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
+        return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.budget.programs}_{id(self.region):x}"
 
     # -- what the interpreter asks: CaptureHost ------------------------------------------------------------------
     sub_interpreters = (Trial, BodyInterpreter)
@@ -301,7 +308,7 @@ class CaptureSession:
 
     @property
     def fired(self) -> Counter[Rule]:
-        return self.region.fired
+        return self.region.reports.fired
 
     def before_eager_call(self, interp: Interpreter, graph_break: GraphBreak) -> None:
         """Makes real what an eager call gets, while nothing is captured."""
@@ -379,11 +386,11 @@ class CaptureSession:
         """Reports the graph break, and the function that capture skips at it."""
         frames = user_stack(f)
         rule, built_in = deciding_rule(graph_break, place)
-        self.region._note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
+        self.region.reports.note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
         if graph_break.error in UNSEEN:
             unseen = place_of(graph_break.fn) if graph_break.error != "FL430" and hasattr(graph_break.fn, "__code__") else place
             where = unseen if unseen[1] else place
-            self.region._note(Event("skipped", graph_break.error, graph_break.reason, *where, graph_break.rule, detail={"stack": frames}))
+            self.region.reports.note(Event("skipped", graph_break.error, graph_break.reason, *where, graph_break.rule, detail={"stack": frames}))
 
     def _end_segment(
         self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool
@@ -394,7 +401,7 @@ class CaptureSession:
         if idle is not None:
             newly = leave(interp, idle)
             text = f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly"
-            region._note(Event("eager", "FL436", text, *place, detail={"stack": user_stack(f)}))
+            region.reports.note(Event("eager", "FL436", text, *place, detail={"stack": user_stack(f)}))
         try:
             frame_state = frame_state_at(self, graph_break)
             writer, after, failed = self._written(frame_state, graph_break, place, declared, idle is not None)
@@ -407,8 +414,8 @@ class CaptureSession:
                 keep(self, writer, declared)
             entry_points = [after.entry_point] if failed is None else [after.entry_point, failed.entry_point]
             if idle is not None:
-                after.entry_point.left, after.entry_point.newly_left, after.entry_point.blocked = idle.info, newly, True
-            region.entry_points += [entry_point for entry_point in entry_points if not entry_point.met]
+                after.entry_point.run_eagerly_after(idle.info, newly)
+            region.entry_points.add(entry_points)
             self._note_place(f)
             if interp.trace.active:
                 self._tell_texts(frame_state, graph_break, after.entry_point, entry_points)
@@ -505,9 +512,11 @@ class CaptureSession:
         self._iterated(containers)
         interp.trace.made.update(map(id, decomposed))
 
-        if entry_point.left or None in SCOPE.blocks or watching():
+        leaves = entry_point.stretch is not None and entry_point.stretch.leaves_function
+        if leaves or None in SCOPE.blocks or watching():
             interp.trace.active, interp.resumes = False, True
-            entry_point.blocked = self.ended = True
+            entry_point.run_eagerly_after()
+            self.ended = True
 
     ended = False
     # Whether all is over, and nothing is held any more.
@@ -524,32 +533,31 @@ class CaptureSession:
         try:
             frame_state = FrameState(interp, graph_break, constants=False)
         except NotReconstructible as e:
-            self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
+            self.region.reports.note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
             return interp.beyond(graph_break)
         frame_state.place = place
         frame_state.pass_on()
         interp.note_break(frame_state.stack)
         live = (*frame_state.roots, interp.beyond(graph_break))
-        dispatcher = next((d for s, d in self.entry_point.resumed if s.frame_state is not None and s.frame_state.same(frame_state)), None)
+        stretch = self.entry_point.run_eagerly_after()
+        dispatcher = stretch.dispatcher_at(frame_state)
         if dispatcher is None and self.graph_breaks >= MOST_BREAKS:
             text = f"over {MOST_BREAKS} graph breaks in one call, the last behind a block"
-            self.region._note_once(Event("eager", "FL428", text, *place, detail=frames))
+            self.region.reports.note_once(Event("eager", "FL428", text, *place, detail=frames))
             return live[-1]
         if dispatcher is None:
             # A function that is left is one graph break, as it will be at the next call.
-            self.passed = {place: n for place, n in self.passed.items() if self.entry_point.left not in [info for info, _ in place]}
+            self.passed = stretch.without_left(self.passed)
             self.passed = self._passed(frame_state)
-            if len(self.entry_point.resumed) >= self.region.options.recompile_limit:
-                reason = f"calls leave the block in {len(self.entry_point.resumed)} different states, which is the region's recompile_limit"
-                self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place, detail=frames))
+            if stretch.ends >= self.region.budget.limit:
+                reason = f"calls leave the block in {stretch.ends} different states, which is the region's recompile_limit"
+                self.region.reports.note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place, detail=frames))
                 return live[-1]
-            entry_point = EntryPoint(self.region, frame_state, False, passed=self.passed)
-            dispatcher = entry_point.dispatcher
-            self.entry_point.resumed.append((entry_point, dispatcher))
-            self.region.entry_points.append(entry_point)
-        if self.entry_point.newly_left and not self.region.options.error_on_recompile:
+            entry_point = self.region.entry_points.new(self.region, frame_state, False, passed=self.passed)
+            dispatcher = stretch.add(entry_point)
+            self.region.entry_points.add([entry_point])
+        if not self.region.options.error_on_recompile and stretch.was_newly_left():
             # From the next call on, the function that has returned is one call.
-            self.entry_point.newly_left = False
             start_anew(self.region)
         return self._leave(frame_state, functools.partial(_at, dispatcher, live))
 
@@ -575,8 +583,8 @@ class CaptureSession:
         take_back(self, anew=True)
         self.interp.trace.mutations.forget()
         self.interp.forget_calls()
-        if self.region.tally is not None:
-            self.region.tally.drop()
+        if self.region.watch.tally is not None:
+            self.region.watch.tally.drop()
         fake = self.interp.fakes is not None
         if self.trial:
             # Somebody wants to know what fake mode makes of the call.
@@ -584,7 +592,7 @@ class CaptureSession:
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
             how = "with fewer symbols" if again else "on its real values"
-            self.region._note(Event("restart", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
+            self.region.reports.note(Event("restart", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
         if error == STOPS and self.entry_point is self.start is self.region.entry:
             self.behind = functools.partial(self.region.fn, *args, **kwargs)
@@ -628,11 +636,11 @@ class CaptureSession:
             given_up(region, error.id, "")
             raise error
         text = f"{type(error).__name__}: {error}"
-        region._note(Event("eager", "FL901", text, *place_of(region.fn)))
+        region.reports.note(Event("eager", "FL901", text, *place_of(region.fn)))
         if not rerun:
             raise InternalError(text, where="{}:{}".format(*place_of(region.fn)), stack=call_stack(region.fn, None)) from error
         log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
-        self._count_failure(text)
+        self.region.eager.count_failure(text)
         return region.run_eagerly(self.entry_point, args, kwargs)
 
     def _move_out(self, e: NotReconstructible) -> bool:
@@ -642,13 +650,6 @@ class CaptureSession:
             return True
         return make_outside(self.region, self.entry_point, e.called_at)
 
-    def _count_failure(self, reason: str) -> None:
-        region = self.region
-        region.failures += 1
-        if region.failures > region.options.recompile_limit and region.eager_reason is None and not region.options.fullgraph:
-            region.eager_reason = reason
-            log.warning("fineline: %s:%s: calls run eagerly from now on: %s", *place_of(region.fn), reason)
-
     def _given_up(self) -> None:
         if self.ended:
             return
@@ -657,20 +658,20 @@ class CaptureSession:
         known = bool(interp.failed_at[0])
         file, line = interp.failed_at if known else place_of(region.fn)
         stack = interp.failed_stack if known else call_stack(region.fn, None)
-        region._note(Event("eager", error, text, file, line, detail={"stack": stack}))
+        region.reports.note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)
-        self._count_failure(text)
+        self.region.eager.count_failure(text)
 
     def _release(self) -> None:
         self.released = True
-        if self.region.tally is not None and self.region.tally.where:
-            self.region.tally.close("eager")
-            self.region.tally.where.pop()
+        if self.region.watch.tally is not None and self.region.watch.tally.where:
+            self.region.watch.tally.close("eager")
+            self.region.watch.tally.where.pop()
         if self.interp.rules is not None:
             self.interp.rules.settle()
-        if self.region.fired:
-            self.region.tell_rules()
-        self.region.tell_tree()
+        if self.region.reports.fired:
+            self.region.reports.tell_rules()
+        self.region.reports.tell_tree(self.region.watch)
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         interp = self.interp
         if interp.interrupt is not None:

@@ -53,7 +53,7 @@ def take_back(run: Any, anew: bool = False) -> None:
     """
     interp = run.interp
     if anew:
-        run.region.ahead = [*interp.trace.mutations.ahead, *interp.trace.mutations.cached]
+        run.region.state.leave_cached_calls([*interp.trace.mutations.ahead, *interp.trace.mutations.cached])
     interp.forget_generators()
     level = forward_ad._current_level
     interp.trace.mutations.undo()
