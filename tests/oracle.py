@@ -188,7 +188,7 @@ def or_eagerly(fn: Any, compiled: Any) -> Callable[..., Any]:
 def tallied(compiled: Any, tally: Any) -> Any:
     """Returns what is compiled as ``compiled`` is, and counts operators, as `explain` does."""
     from fineline.api import _made_of
-    from fineline.region.reports import Watch
+    from fineline.region.watch import Watch
 
     target, recipe, _ = _made_of(compiled)
     assert recipe is not None

@@ -23,8 +23,8 @@ from fineline.region.compiled import Compiled, Forward
 from fineline.region.descriptions import describe_guards, place_of
 from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import KNOWN, Breaks, Options, split_options
-from fineline.region.region import UNWATCHED, Region, name_of
-from fineline.region.reports import Watch
+from fineline.region.region import Region, name_of
+from fineline.region.watch import UNWATCHED, Watch
 from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS

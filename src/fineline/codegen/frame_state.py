@@ -476,6 +476,10 @@ class FrameState:
         for at in self.carried:
             self.roots[at] = self.roots[at].moved()
 
+    def drop_live_values(self) -> None:
+        """Holds nothing any more that was alive at the graph break: the shape outlives the call."""
+        self.roots, self.containers, self.decomposed = [], [], []
+
     def _rest_of_range(self, it: Any, *vary: bool) -> tuple:
         if type(it) is RangeIterator:
             self.decomposed += [it, it.__dict__]

@@ -26,7 +26,8 @@ from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.region.descriptions import call_stack
 from fineline.region.options import Options
-from fineline.region.reports import Reports, Watch
+from fineline.region.reports import Reports
+from fineline.region.watch import Watch
 from fineline.report.operator_counter import Tally
 from fineline.torch_facts.thread_state import CallState, Standing
 

@@ -64,6 +64,10 @@ class DynamicDims:
         self._newest: tuple = ((), ())
         self._names: tuple = ()
 
+    def follow_option(self, dynamic: bool | None) -> None:
+        """Takes over the region's option ``dynamic``, which has been set again."""
+        self.dynamic = dynamic
+
     def keep_floats(self) -> None:
         """Makes all floats constants."""
         self.floats = False

@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -22,6 +22,8 @@ from fineline.kinds import is_a
 from fineline.region.descriptions import describe_guards
 from fineline.region.dynamic_dims import DynamicDims
 from fineline.region.guard_dispatch import make_dispatcher, make_guard_program
+from fineline.region.options import Options
+from fineline.region.watch import Watch
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.segment_trace import PLAIN_TENSORS
 from fineline.tracing.tracebacks import without_own_frames
@@ -85,6 +87,33 @@ class Again:
             raise
 
 
+class CallShape(NamedTuple):
+    """The number of arguments given by position, and the names of the others."""
+
+    nargs: int
+    kwnames: tuple[str, ...] = ()
+
+
+class GraphFailures(Protocol):
+    """Hears of compiled graphs that raise."""
+
+    def failed(self, error: BaseException, times: int) -> None: ...
+
+
+class EntryOwner(Protocol):
+    """The region that an entry point belongs to, as far as that needs it."""
+
+    options: Options
+    watch: Watch
+
+    @property
+    def graphs(self) -> GraphFailures: ...
+    def miss(self, args: tuple, kwargs: dict) -> Any: ...
+    def failed(self, error: BaseException, program: Any) -> None: ...
+    def capture(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any: ...
+    def run_eagerly(self, entry_point: EntryPoint, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any: ...
+
+
 class EagerStretch:
     """Code after an entry point in which nothing is captured: the rest of a block, or of a function that is left to run eagerly."""
 
@@ -128,7 +157,7 @@ class EntryPoint:
     """A place where programs start: the region's entry, or the continuation after a graph break."""
 
     def __init__(
-        self, region: Any, varying: DynamicDims, frame_state: FrameState | None = None, raised: bool = False, declared: bool = True,
+        self, region: EntryOwner, varying: DynamicDims, frame_state: FrameState | None = None, raised: bool = False, declared: bool = True,
         passed: Mapping = NOWHERE,
     ) -> None:  # fmt: skip
         # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its entry points, a program the
@@ -155,7 +184,7 @@ class EntryPoint:
         self.varying = varying
 
     @property
-    def region(self) -> Any:
+    def region(self) -> EntryOwner:
         region = self._region()
         assert region is not None
         return region
@@ -231,6 +260,22 @@ class EntryPoint:
     def again(self, kwnames: tuple[str, ...]) -> Again:
         return Again(self, kwnames)
 
+    def meet(self) -> None:
+        """Notes that several programs lead here."""
+        self.met = True
+
+    def inform(self, informed: bool) -> None:
+        """Notes whether the programs here know of tensors what the one before them has made them of."""
+        self.informed = informed
+
+    def use_symbols_for_draws(self, draws: bool) -> None:
+        """Notes whether random numbers that are drawn after it may be symbols."""
+        self.draws = draws
+
+    def note_counts(self, counts: tuple[tuple[int, int], ...]) -> None:
+        """Notes the graph breaks and operators of the frames, unless that was done as another program led here."""
+        self.idle = self.idle or counts
+
     def observe(self, args: tuple, kwargs: dict) -> None:
         """Notes that the values in which a call that fits no program differs from the newest program's call vary."""
         self.varying.observe((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
@@ -263,8 +308,9 @@ class EntryPoint:
         self.segments.pop()
         self.dispatcher.set_entries(self.dispatcher.entries[1:])
 
-    def add(self, nargs: int, kwnames: tuple[str, ...], segment: ResidualProgram, outside: str) -> None:
-        """Adds a program. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
+    def add(self, shape: CallShape, segment: ResidualProgram, outside: str) -> None:
+        """Adds a program for calls of that shape. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
+        nargs, kwnames = shape
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
         self.calls.add(call_under_way())

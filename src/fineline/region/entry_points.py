@@ -9,7 +9,7 @@ from fineline.codegen.frame_state import FrameState
 from fineline.codegen.residual_program import ResidualProgram
 from fineline.guards.policy_epoch import RULEBOOK
 from fineline.region.dynamic_dims import DynamicDims
-from fineline.region.entry_point import NOWHERE, EntryPoint
+from fineline.region.entry_point import NOWHERE, EntryOwner, EntryPoint
 from fineline.region.loop_merging import LoopIterations
 from fineline.region.options import Options
 
@@ -17,7 +17,7 @@ from fineline.region.options import Options
 class EntryPoints:
     """The entry points, in the order of their making; the first is the region's own, at which calls begin."""
 
-    def __init__(self, region: Any, options: Options) -> None:
+    def __init__(self, region: EntryOwner, options: Options) -> None:
         self._options = options
         self.iterations = LoopIterations()
         self.first = EntryPoint(region, DynamicDims(options.dynamic))
@@ -40,7 +40,7 @@ class EntryPoints:
         return [s for entry_point in self._all for s in entry_point.segments]
 
     def new(
-        self, region: Any, frame_state: FrameState, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, shared: EntryPoint | None = None
+        self, region: EntryOwner, frame_state: FrameState, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, shared: EntryPoint | None = None
     ) -> EntryPoint:
         """Makes an entry point after a graph break, which is not among these yet. The same values vary as at a ``shared`` one."""
         # The same place in the code, met as often in the call, is behind each program that leads there.
@@ -55,12 +55,13 @@ class EntryPoints:
     def follow_option(self) -> None:
         """Passes on the region's option ``dynamic``, which has been set again."""
         for varying in self._varying.values():
-            varying.dynamic = self._options.dynamic
+            varying.follow_option(self._options.dynamic)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
     def close_loop(self, own: EntryPoint, earlier: EntryPoint) -> None:
         """Replaces an ``own`` entry point by an ``earlier`` one, which closes a loop."""
-        earlier.met, self._loops[earlier] = True, earlier.dispatcher
+        earlier.meet()
+        self._loops[earlier] = earlier.dispatcher
         if own in self._all:
             self._all.remove(own)
 

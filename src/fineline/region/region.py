@@ -34,20 +34,18 @@ from fineline.region.entry_point import EntryPoint
 from fineline.region.entry_points import EntryPoints
 from fineline.region.loop_merging import FEW_CALLS
 from fineline.region.options import GuardFailure, Options
-from fineline.region.reports import Reports, Watch
+from fineline.region.reports import Reports
 from fineline.region.saved_tensor_hooks import hooks_active, saved_plainly
-from fineline.region.session.capture_session import CaptureSession
+from fineline.region.session.capture_session import CaptureSession, Mode
 from fineline.region.session.retry import leaves_out, start_anew
-from fineline.region.session.rollback import take_back
 from fineline.region.stances import Stances
+from fineline.region.watch import UNWATCHED, Watch
 from fineline.tensor_ops.user_modes import watching
 from fineline.torch_facts.thread_state import CallState, restore
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.symbols import Symbols
 from fineline.tracing.tracebacks import without_own_frames
-
-UNWATCHED = Watch()
 
 
 class Region:
@@ -218,7 +216,7 @@ class Region:
         try:
             self.state.begin()
             with saved_plainly():
-                attempt = CaptureSession(self, self.entry, args, kwargs, live=True, trial=True)
+                attempt = CaptureSession(self, self.entry, args, kwargs, Mode(live=True, trial=True))
                 attempt.go()
         finally:
             self.state.end(before)
@@ -233,7 +231,7 @@ class Region:
         reason = self.eager.refusal or ambient_refusal()
         if reason is not None:
             raise Unsupported(reason, where=self.reports.where)
-        attempt = CaptureSession(self, self.entry, args, kwargs, trial=True)
+        attempt = CaptureSession(self, self.entry, args, kwargs, Mode(trial=True))
         try:
             attempt.go()
         except RestartSpecialized:
@@ -242,7 +240,7 @@ class Region:
         except FinelineError:
             raise
         except BaseException as e:
-            take_back(attempt)
+            attempt.take_back()
             TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
         if not attempt.kept and self.reports.events:
@@ -300,7 +298,7 @@ class Region:
         """Runs the rest of a call from ``entry_point`` on without capturing; raises ``thrown`` there, if given."""
         if entry_point is self.entry:
             return self.fn(*args, **kwargs)
-        return CaptureSession(self, entry_point, args, kwargs, capture=False, thrown=thrown).go()
+        return CaptureSession(self, entry_point, args, kwargs, Mode(captures=False), thrown).go()
 
     def _run_rest(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any:
         """Runs the rest of a call eagerly; if such rests take too much of the time, later calls are eager from their start."""

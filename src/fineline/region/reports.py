@@ -4,41 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fineline.errors import caller
-from fineline.interp.interpreter import Interpreter
 from fineline.policy.rule import Rule
 from fineline.region.descriptions import call_stack, place_of
 from fineline.region.entry_point import EntryPoint
-from fineline.region.options import Options
+from fineline.region.watch import Watch
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
-from fineline.report.operator_counter import OperatorCounts
-from fineline.report.tree import Node
 from fineline.stacks import StackPlace, to_the_user
-from fineline.tracing.interp import CaptureHost
-from fineline.tracing.lessons import Lessons
 
 # So many events are kept; listeners hear of all.
 MOST_EVENTS = 10_000
-
-
-@dataclass(frozen=True)
-class Watch:
-    """What watches the captures of a region, for explain and reports of whole programs."""
-
-    # Makes the interpreters: those of a watched region keep a tree of the calls that they meet.
-    interpreter: Callable[[Options, Lessons, CaptureHost], Interpreter] = Interpreter
-    # Counts operators.
-    tally: OperatorCounts | None = None
-    # Returns the calls that have been met, if listeners are to hear of them.
-    tree: Callable[[], Node] | None = None
-
-    def of_alike(self) -> Watch:
-        """Returns what watches another region, whose calls are part of this one's."""
-        return Watch(self.interpreter, self.tally and self.tally.of_another())
 
 
 class Reports:

@@ -10,6 +10,7 @@ from fineline.errors import Recompiled
 from fineline.policy.stance import Stance
 from fineline.region.descriptions import call_stack
 from fineline.region.entry_point import EntryPoint
+from fineline.region.interface import CapturingRegion
 
 
 class Stances:
@@ -26,7 +27,7 @@ class Stances:
         self._others.clear()
         self._had_first_call = False
 
-    def instead(self, region: Any, stance: Stance, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
+    def instead(self, region: CapturingRegion, stance: Stance, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
         """Returns what runs a call of ``region`` in place of a capture; None: it is captured."""
 
         def eagerly() -> Any:

@@ -12,24 +12,30 @@ from fineline.backends.eager import as_it_is
 from fineline.codegen.continuation import call_under_way
 from fineline.codegen.residual_program import ResidualWriter
 from fineline.region.descriptions import describe_guards, place_of
+from fineline.region.entry_point import CallShape, EntryPoint
+from fineline.region.interface import CapturingRegion
 from fineline.report.events import Event
 
 
-def keep(run: Any, writer: ResidualWriter, declared: bool | None = None) -> None:
-    """Compiles the segment of ``run``; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
+def keep(
+    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
+) -> None:
+    """Compiles a captured segment; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
 
-    ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call.
+    ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call. ``skipped``: whether capture
+    does not look into the code that runs at it.
     """
-    region, entry_point, recorder = run.region, run.entry_point, writer.trace.recorder
+    recorder = writer.trace.recorder
     n, places, least = recorder.calls, recorder.places, region.graphs.min_operators
     few = n < least and not (declared or entry_point.declared)
     small = n > 0 and (recorder.only_state or few)
-    compile_graph, kind = (_as_it_is, "eager") if small else (region.graphs.compile, "captured")
+    kind = "eager" if small else "captured"
+    compile_graph: Callable[..., Callable] = _as_it_is if small else region.graphs.compile
     tally = region.watch.tally
     if tally is not None:
         captured = tally.close(kind)
         compile_graph = tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
-    segment = writer.compile(compile_graph, entry_point.again(run.kwnames), not small)
+    segment = writer.compile(compile_graph, entry_point.again(shape.kwnames), not small)
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
         detail: dict[str, Any] = {"ops": n, "places": places}
@@ -44,8 +50,7 @@ def keep(run: Any, writer: ResidualWriter, declared: bool | None = None) -> None
             region.reports.note(Event("eager", "FL435", writer.uncompiled, *at))
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
-    outside = "skipped" if declared is not None and run.interp.outside == "skipped" else "eager"
-    entry_point.add(run.nargs, run.kwnames, segment, outside)
+    entry_point.add(shape, segment, "skipped" if skipped else "eager")
     # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
     # behind however many graph breaks it is.
     first = entry_point is region.entry

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 from types import CodeType
-from typing import Any
 
 from torch import Tensor
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.codegen.frame_state import Const, roots_of
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own, user_stack
+from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.region.entry_point import EntryPoint
-from fineline.region.session.rollback import may_restart
+from fineline.region.interface import CapturingRegion
 from fineline.report.events import Event
 from fineline.stacks import is_library, is_standard_library
 from fineline.tracing.lessons import EagerFunction, Lessons
@@ -25,7 +25,7 @@ _SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 HOPELESS = frozenset({"FL427", "FL428"})
 
 
-def make_outside(region: Any, entry_point: EntryPoint, called_at: Any) -> bool:
+def make_outside(region: CapturingRegion, entry_point: EntryPoint, called_at: tuple[CodeType, int] | None) -> bool:
     """Makes the call at ``called_at`` run eagerly between graphs from the next capture on; returns whether this is known to help."""
     if called_at is None or called_at in region.lessons.eager_sites:
         return False
@@ -36,7 +36,7 @@ def make_outside(region: Any, entry_point: EntryPoint, called_at: Any) -> bool:
     return True
 
 
-def leaves_out(region: Any, entry_point: EntryPoint, args: tuple, kwargs: dict) -> bool:
+def leaves_out(region: CapturingRegion, entry_point: EntryPoint, args: tuple, kwargs: dict) -> bool:
     """Makes a function that needs a program for each value run eagerly from the next capture on; returns whether there is one."""
     # What is left out is a graph break, which has to be allowed.
     options = region.options
@@ -53,7 +53,7 @@ def leaves_out(region: Any, entry_point: EntryPoint, args: tuple, kwargs: dict) 
     return True
 
 
-def _leave_out(region: Any, entry_point: EntryPoint, live: tuple, reader: CodeType | None) -> str:
+def _leave_out(region: CapturingRegion, entry_point: EntryPoint, live: tuple, reader: CodeType | None) -> str:
     """Has a function run eagerly from now on, as one call, where there is a program for each value; -> its name, "" for none.
 
     It is the outermost function of a library that ``entry_point`` lies in, as `json.dumps`, or else the user's innermost one, if no tensor is
@@ -72,7 +72,7 @@ def _leave_out(region: Any, entry_point: EntryPoint, live: tuple, reader: CodeTy
     return str(reader.co_qualname) if reader is not None and is_standard_library(reader.co_filename) and _leave(region, reader) else ""
 
 
-def _leave(region: Any, code: CodeType) -> bool:
+def _leave(region: CapturingRegion, code: CodeType) -> bool:
     known = code in region.lessons.eager_functions or code is getattr(region.fn, "__code__", None)
     if known or is_own(code) or code.co_flags & _SUSPENDED:
         return False
@@ -80,7 +80,7 @@ def _leave(region: Any, code: CodeType) -> bool:
     return True
 
 
-def given_up(region: Any, error: str, text: str) -> None:
+def given_up(region: CapturingRegion, error: str, text: str) -> None:
     """Notes what the end of a capture because of ``error`` means for the next captures."""
     if text and error in HOPELESS and not region.lessons.eager_sites:
         region.eager.always(text)
@@ -88,28 +88,19 @@ def given_up(region: Any, error: str, text: str) -> None:
         start_anew(region)
 
 
-def start_anew(region: Any) -> None:
+def start_anew(region: CapturingRegion) -> None:
     """Drops all programs, so that the next call is captured from its start. Compiled graphs stay, and are used again."""
     region.entry_points.drop_programs()
     region.budget.start_anew()
 
 
-def stop_in_debugger(run: Any, graph_break: GraphBreak, place: tuple[str, int]) -> Any:
-    """Continues the call in Python, and all later calls; from its start if it had no visible effect yet.
-
-    Otherwise the debugger sees frames that replace the user's, with their variables.
-    """
-    region, interp = run.region, run.interp
+def stop_in_debugger(region: CapturingRegion, interp: Interpreter, graph_break: GraphBreak, place: tuple[str, int]) -> None:
+    """Makes all later calls, and the rest of this one, run in Python: a debugger would see frames that replace the user's."""
     region.eager.always(graph_break.reason)
     # No program leads here any more.
     start_anew(region)
     stack = {"stack": user_stack(interp.frame)}
     region.reports.note(Event("eager", graph_break.error, f"{graph_break.reason}; from here on calls run eagerly", *place, detail=stack))
-    if interp.fakes is not None or (run.entry_point is run.start is region.entry and may_restart(run)):
-        raise Restart(graph_break.error, graph_break.reason)
-    interp.fail(graph_break.error, graph_break.reason, False)
-    run.ended = True
-    return interp.beyond(graph_break)
 
 
 def move_out(lessons: Lessons, f: Frame | None) -> None:
