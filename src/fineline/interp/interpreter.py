@@ -36,7 +36,7 @@ from fineline.frames.graph_breaks import (
 from fineline.frames.stub_frames import Place, is_own, user_frame, user_stack
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import member_text
-from fineline.interp.break_storms import call_idle
+from fineline.interp.break_storms import call_eager_function
 from fineline.interp.generators import bury, close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
 from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
 from fineline.interp.opcodes.table import link
@@ -198,7 +198,7 @@ class Interpreter:
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function").to(then, data)
         if code in self.lessons.eager_functions and f is not None:
-            call_idle(self, fn, args, kwargs, then, data)
+            call_eager_function(self, fn, args, kwargs, then, data)
         if self.trace.active:
             see_function(self.trace, fn)
         n = len(args)

@@ -17,6 +17,7 @@ from fineline.codegen.frame_state import FrameState
 from fineline.codegen.residual_program import ResidualProgram
 from fineline.errors import InternalError
 from fineline.exception_slots import TRACEBACK, told
+from fineline.frames.frame import BreakCounts
 from fineline.frames.graph_breaks import UncatchableError
 from fineline.kinds import is_a
 from fineline.region.descriptions import describe_guards
@@ -176,8 +177,8 @@ class EntryPoint:
         self.draws = False
         # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
         self.met = self.informed = False
-        # How many graph breaks each frame, the innermost first, has met in vain, and how many operators it has run.
-        self.idle: tuple[tuple[int, int], ...] = ()
+        # The graph breaks that each frame has met, the innermost first.
+        self.breaks: tuple[BreakCounts, ...] = ()
         self.segments: list[ResidualProgram] = []
         # The calls that they were captured in.
         self.calls: set[object] = set()
@@ -272,9 +273,9 @@ class EntryPoint:
         """Notes whether random numbers that are drawn after it may be symbols."""
         self.draws = draws
 
-    def note_counts(self, counts: tuple[tuple[int, int], ...]) -> None:
-        """Notes the graph breaks and operators of the frames, unless that was done as another program led here."""
-        self.idle = self.idle or counts
+    def note_breaks(self, breaks: tuple[BreakCounts, ...]) -> None:
+        """Notes the graph breaks of the frames, unless that was done as another program led here."""
+        self.breaks = self.breaks or breaks
 
     def observe(self, args: tuple, kwargs: dict) -> None:
         """Notes that the values in which a call that fits no program differs from the newest program's call vary."""

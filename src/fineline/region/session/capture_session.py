@@ -372,7 +372,7 @@ class CaptureSession:
         """Writes the program of the segment that ends at a graph break, and keeps it; returns None if nothing more is captured."""
         region, interp = self.region, self.interp
         end = SegmentEnd(region, interp, self.ways, graph_break, place, declared)
-        end.leave_idle_frame()
+        end.leave_storm()
         try:
             end.write(self._name())
             self.ways.pass_by(end.frame_state)

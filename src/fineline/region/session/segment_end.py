@@ -7,7 +7,7 @@ from fineline.codegen.residual_program import ResidualWriter
 from fineline.frames.frame import Frame, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import user_stack
-from fineline.interp.break_storms import IDLE, idle_frame, leave
+from fineline.interp.break_storms import STORM, frame_in_storm, leave
 from fineline.interp.interpreter import Interpreter
 from fineline.region.entry_point import EntryPoint
 from fineline.region.interface import CapturingRegion
@@ -35,16 +35,16 @@ class SegmentEnd:
         self._region, self._interp, self._ways = region, interp, ways
         self._graph_break, self._place, self._declared = graph_break, place, declared
         # The frame of which the rest runs eagerly, and whether that is new.
-        self._idle: Frame | None = None
+        self._left: Frame | None = None
         self._newly = False
 
-    def leave_idle_frame(self) -> None:
+    def leave_storm(self) -> None:
         """Lets the rest of a frame run eagerly that has met one graph break after the other, if there is one."""
         interp = self._interp
-        idle = self._idle = idle_frame(interp, self._declared)
-        if idle is not None:
-            self._newly = leave(interp, idle)
-            text = f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly"
+        left = self._left = frame_in_storm(interp, self._declared)
+        if left is not None:
+            self._newly = leave(interp, left)
+            text = f"the rest of {left.info.code.co_qualname}, which {STORM}, runs eagerly"
             self._region.reports.note(Event("eager", "FL436", text, *self._place, detail={"stack": user_stack(interp.frame)}))
 
     def write(self, name: str) -> None:
@@ -57,12 +57,12 @@ class SegmentEnd:
 
     def _write(self, name: str) -> None:
         interp, graph_break, frame_state = self._interp, self._graph_break, self.frame_state
-        alone = self._idle is not None
+        alone = self._left is not None
         frame_state.place = self._place
         self.after = self._ways.way_after(frame_state, False, self._declared, alone)
         self.failed = self._ways.way_after(frame_state, True, self._declared, alone) if frame_state.has_handlers else None
         for entry_point in self._entry_points():
-            entry_point.note_counts(tuple([(f.idle, f.worked) for f in stack(interp.frame)]))
+            entry_point.note_breaks(tuple([f.breaks for f in stack(interp.frame)]))
         self.writer = ResidualWriter(interp.trace, name)
         behind = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
         with computing(interp):
@@ -75,8 +75,8 @@ class SegmentEnd:
 
     def add_entry_points(self, f: Frame) -> None:
         """Adds the entry points to those of the region, with what is known of them. ``f``: the frame that breaks the graph."""
-        if self._idle is not None:
-            self.after.entry_point.run_eagerly_after(self._idle.info, self._newly)
+        if self._left is not None:
+            self.after.entry_point.run_eagerly_after(self._left.info, self._newly)
         self._region.entry_points.add(self._entry_points())
         # Where the frames around a graph break are: the loops that they are in go round it.
         for frame in stack(f):

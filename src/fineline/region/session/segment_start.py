@@ -33,8 +33,8 @@ def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple,
     live = register(interp, entry_point, args, [*state.names, "failure" if entry_point.raised else "result"])
     data, containers, made = state.build(interp, live[:-1])
     interp.trace.made.update(map(id, made))
-    for f, counts in zip(stack(interp.frame), entry_point.idle, strict=False):
-        f.idle, f.worked = counts
+    for f, breaks in zip(stack(interp.frame), entry_point.breaks, strict=False):
+        f.breaks = breaks
     interp.note_continuation(state.stack)
     if entry_point.raised:
         return Beginning(live[-1], containers)
