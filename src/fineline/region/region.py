@@ -49,7 +49,12 @@ from fineline.tracing.tracebacks import without_own_frames
 
 
 class Region:
-    """One compiled callable. Its ``entry`` has a dispatcher, which tries the programs and calls `miss` if none fits."""
+    """One compiled callable: a function, with all that the user has set, that captures have learned and made, and that was reported.
+
+    The compiled callable holds the dispatcher of the region's ``entry``. The dispatcher tries the programs that start there, and calls `miss`
+    if none fits. A call then runs eagerly, or a `CaptureSession` captures it: it adds programs to the entry points, for later calls.
+    After a graph break a program goes on at another entry point, whose dispatcher calls `capture` if none of its programs fits.
+    """
 
     def __init__(
         self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None, watch: Watch = UNWATCHED,
@@ -101,7 +106,7 @@ class Region:
             self.reports.forget()
             self.graphs.forget()
             self.stances.forget()
-            self.run_frame.children.clear()
+            self.run_frame.forget()
             self.lessons.forget_sites()
 
     # -- a call that no program fits -----------------------------------------------------------------------------------

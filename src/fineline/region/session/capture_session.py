@@ -65,7 +65,6 @@ log = logging.getLogger("fineline")
 
 # Graph breaks that a user's rule or option asked for.
 DECLARED = ASKED | {"FL403"}
-TEXTS = frozenset({str, bytes})
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BREAKS = 400
 
