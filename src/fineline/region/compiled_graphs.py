@@ -44,7 +44,8 @@ class CompiledGraphs:
         self.graphs: list[GraphModule] = []
         # With the graph's place in the code, where the backend is the user's.
         self._compiled: list[tuple[GraphModule, Kinds, GraphPlace, Callable]] = []
-        self._fn, self._backend, self._options, self._reports, self._watch = fn, backend, options, reports, watch
+        self.backend = backend
+        self._fn, self._options, self._reports, self._watch = fn, options, reports, watch
 
     def forget(self) -> None:
         self.graphs.clear()
@@ -53,13 +54,13 @@ class CompiledGraphs:
     @property
     def are_seen(self) -> bool:
         """Returns whether anybody is going to look into the graphs: a backend, or who reads PyTorch's structured trace."""
-        return bool(self._backend.sees_graphs or TRACE.is_read)
+        return bool(self.backend.sees_graphs or TRACE.is_read)
 
     @property
     def min_operators(self) -> int:
         """Returns the fewest operators for which a graph after a graph break is compiled."""
         own = self._options.min_graph_operators
-        return self._backend.min_graph_operators if own is None else own
+        return self.backend.min_graph_operators if own is None else own
 
     def compile(self, gm: CapturedGraph, examples: list, kinds: Kinds | None) -> Callable:
         """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
@@ -67,7 +68,7 @@ class CompiledGraphs:
         A user's own backend gets each graph that lies at another place in the code, however equal: what it makes may depend on that.
         A known graph with more outputs serves too; then ``gm`` gets the same outputs.
         """
-        place = () if self._backend.builtin else place_of_graph(gm._graph)
+        place = () if self.backend.builtin else place_of_graph(gm._graph)
         for known, its_kinds, its_place, compiled in self._compiled:
             outputs = None if kinds is None or its_place != place else outputs_as(known._graph, gm._graph)
             if outputs is not None and kinds is not None and kinds.take_over(its_kinds):
@@ -88,15 +89,15 @@ class CompiledGraphs:
 
     def _compile(self, gm: CapturedGraph, examples: list) -> Callable | None:
         """Returns what the backend makes of a graph; None if other threads keep it from that now."""
-        plain = self._backend.name == "eager"
+        plain = self.backend.name == "eager"
         state, stop = Standing(AMBIENT.now()) if plain else CallState(), None
         at = self._reports.place
         try:
             where = ":".join(map(str, at))
             with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self._reports.name)]):
                 if plain:
-                    return compile_graph(self._backend, gm, examples, where)
-                return TRACERS.holding(compile_graph, self._backend, gm, examples, where)
+                    return compile_graph(self.backend, gm, examples, where)
+                return TRACERS.holding(compile_graph, self.backend, gm, examples, where)
         except BaseException as e:
             # What has come from outside may have gone through the hands of compilers.
             stop = asynchronous(e)

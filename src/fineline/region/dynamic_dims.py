@@ -164,7 +164,8 @@ class DynamicDims:
 
     def observe(self, roots: tuple, names: tuple) -> None:
         """Notes the sizes and numbers in which a call that fits no program differs from the one that the newest program was captured for."""
-        if self.dynamic is False:
+        # Without a program there is nothing to compare with.
+        if self.dynamic is False or not self._newest[0]:
             return
         if names != self._names:
             given = dict(zip(_with_occurrence(names), roots, strict=True))

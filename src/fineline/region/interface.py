@@ -24,7 +24,6 @@ class CapturingRegion(EntryOwner, Protocol):
     """A region whose calls are captured."""
 
     fn: Callable
-    backend: Backend
     lessons: Lessons
     writer: Callable[[SegmentTrace, str], ResidualWriter]
     reports: Reports
@@ -32,10 +31,11 @@ class CapturingRegion(EntryOwner, Protocol):
     budget: Budget
     eager: EagerReasons
     entry_points: EntryPoints
+    entry: EntryPoint
     run_frame: FrameRunner
 
     @property
-    def entry(self) -> EntryPoint: ...
+    def backend(self) -> Backend: ...
     @property
     def graphs(self) -> CompiledGraphs: ...
     def symbols(self, interp: Interpreter, entry_point: EntryPoint, args: tuple, kwargs: dict, fake: bool) -> Symbols | None: ...

@@ -63,7 +63,6 @@ class Region:
         """Makes a region without programs. ``writer`` writes these; ``fired``: counts on with the rules of a region that this one is part of."""
         self.fn = fn
         self.made = time.monotonic_ns()
-        self.backend = backend
         # What the user has set, and what captures have learned.
         self.options = options
         self.lessons = Lessons() if lessons is None else lessons
@@ -78,6 +77,8 @@ class Region:
         # What captures have made.
         self.graphs = CompiledGraphs(fn, backend, options, self.reports, watch)
         self.entry_points = EntryPoints(self, options)
+        # The entry point at which calls begin.
+        self.entry = self.entry_points.first
         # Calls functions whose own frame is not captured.
         self.run_frame = FrameRunner(weakref.WeakMethod(self.child), options, self.lessons)
 
@@ -86,9 +87,8 @@ class Region:
         return self.reports.name
 
     @property
-    def entry(self) -> EntryPoint:
-        """Returns the entry point at which calls begin."""
-        return self.entry_points.first
+    def backend(self) -> Backend:
+        return self.graphs.backend
 
     def segments(self) -> list[ResidualProgram]:
         """Returns all programs, in the order of the entry points' making."""
