@@ -202,29 +202,7 @@ class CaptureSession:
         if interp.abandoned is not None:
             return self._abandon(interp.abandoned)
         if interp.trace.active:
-            try:
-                writer = region.writer(interp.trace, self._name())
-                try:
-                    with computing(interp):
-                        writer.returns(value)
-                        keep(region, self.entry_point, self.shape, writer, None, False)
-                finally:
-                    writer.rebuild.close()
-                self.kept = True
-                if interp.fakes is not None and not self.mode.trial:
-                    # Not here, where what the program raises would be taken for an error of the writing.
-                    self.behind = functools.partial(self._now, *self.call)
-            except Restart as e:
-                self._restart(e.error, e.text, e.again, e.draws)
-            except NotReconstructible as e:
-                self._move_out(e)
-                self._failed(e.error, e.text)
-            except FinelineError as e:
-                return self._abandon(e)
-            except Exception as e:
-                let_pass(e)
-                log.debug("fineline: writing a program failed", exc_info=True)
-                self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
+            self._keep_program(value)
         if self.behind is not None:
             return None
         if interp.abandoned is not None:
@@ -239,6 +217,33 @@ class CaptureSession:
         result = [value]
         del value
         return real_result(interp, result)
+
+    def _keep_program(self, value: Any) -> None:
+        """Writes the program of the segment in which the call returns ``value``, and keeps it."""
+        region, interp = self.region, self.interp
+        try:
+            writer = region.writer(interp.trace, self._name())
+            try:
+                with computing(interp):
+                    writer.returns(value)
+                    keep(region, self.entry_point, self.shape, writer, None, False)
+            finally:
+                writer.rebuild.close()
+            self.kept = True
+            if interp.fakes is not None and not self.mode.trial:
+                # Not here, where what the program raises would be taken for an error of the writing.
+                self.behind = functools.partial(self._now, *self.call)
+        except Restart as e:
+            self._restart(e.error, e.text, e.again, e.draws)
+        except NotReconstructible as e:
+            self._move_out(e)
+            self._failed(e.error, e.text)
+        except FinelineError as e:
+            interp.abandoned = e
+        except Exception as e:
+            let_pass(e)
+            log.debug("fineline: writing a program failed", exc_info=True)
+            self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
 
     def take_back(self) -> None:
         """Undoes what the newest segment has done."""
