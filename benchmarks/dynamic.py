@@ -79,7 +79,7 @@ def main() -> int:
 
 def row(r: dict[str, Any]) -> str:
     warm = f"{r['warm_static']:.1f} / {r['warm_symbolic']:.1f}" if r["warm_static"] and r["warm_symbolic"] else "–"
-    said = f"  {'; '.join(r['retreats'])[:80]}" if r["retreats"] else ""
+    said = f"  {'; '.join(r['restarts'])[:80]}" if r["restarts"] else ""
     ratios = [f"{r['torch'] / r[name]:.1f}x" for name in TARGETS]
     return f"{r['model']:<24}{r['torch']:>10.0f}{r['fake']:>10.0f}{ratios[0]:>8}{r['symbolic']:>13.0f}{ratios[1]:>8}{warm:>28}{said}"
 
@@ -91,7 +91,7 @@ def measure(model: str, reps: int) -> dict[str, Any]:
     zoo = __import__("zoo")
     torch.set_num_threads(1)
     times: dict[str, list[float]] = {name: [] for name in FRONT_ENDS}
-    retreats: dict[str, None] = {}
+    restarts: dict[str, None] = {}
     heard: list[Any] = []
     LISTENERS.all = (*LISTENERS.all, heard.append)
     with torch.no_grad():
@@ -106,10 +106,10 @@ def measure(model: str, reps: int) -> dict[str, Any]:
                 compiled = compiler(built.fn, "eager")
                 compiled(*built.args, **built.kwargs)
                 times[name].append((time.process_time() - start) * 1e3)
-                retreats.update({f"{name}: {e.reason}": None for e in heard if e.kind == "retreat"})
+                restarts.update({f"{name}: {e.reason}": None for e in heard if e.kind == "restart"})
                 heard.clear()
         warm = {f"warm_{name}": warm_call(model, zoo, dynamic) for name, dynamic in (("static", False), ("symbolic", True))}
-    return {**{name: min(ts[1:]) for name, ts in times.items()}, **warm, "retreats": list(retreats)}
+    return {**{name: min(ts[1:]) for name, ts in times.items()}, **warm, "restarts": list(restarts)}
 
 
 def warm_call(model: str, zoo: Any, dynamic: bool) -> float | None:

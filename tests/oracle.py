@@ -188,12 +188,13 @@ def or_eagerly(fn: Any, compiled: Any) -> Callable[..., Any]:
 
 
 def tallied(compiled: Any, tally: Any) -> Any:
-    """Makes a compiled callable's region count operators, as `explain` does."""
-    from fineline.api import regions
+    """Returns what is compiled as ``compiled`` is, and counts operators, as `explain` does."""
+    from fineline.api import _made_of
+    from fineline.region.watch import Watch
 
-    region = max(regions(), key=lambda region: region.made)
-    region.tally = tally
-    return compiled
+    target, recipe, _ = _made_of(compiled)
+    assert recipe is not None
+    return recipe.stand_in(target, recipe.make(target, watch=Watch(tally=tally)))
 
 
 def reported(compile: Callable[[], Any]) -> Any:

@@ -23,11 +23,12 @@ from fineline.region.compiled import Compiled, Forward
 from fineline.region.descriptions import describe_guards, place_of
 from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import KNOWN, Breaks, Options, split_options
-from fineline.region.region import Region
+from fineline.region.region import Region, name_of
+from fineline.region.watch import UNWATCHED, Watch
 from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS
-from fineline.report.operator_counter import RunCounts, Tally
+from fineline.report.operator_counter import OperatorCounts, RunCounts, Tally
 from fineline.report.tree import Node
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
@@ -142,16 +143,23 @@ def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] 
 
 def _region(
     fn: Callable, *, backend: str | Callable, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
-    options: dict[str, Any] | None = None, name: str | None = None,
+    options: dict[str, Any] | None = None, name: str | None = None, watch: Watch | None = None,
 ) -> Region:  # fmt: skip
     own, found = _backend(backend, mode, options)
-    region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own))
-    if LISTENERS.trees:
-        tree = Tree(region.name, place_of(fn))
-        region.make_interpreter, region.tree = functools.partial(Watched, tree), tree.result
-        region.tally = RunCounts() if RunCounts.available() else None
+    if watch is None:
+        watch = _watch(_tree(fn, name), RunCounts() if RunCounts.available() else None) if LISTENERS.trees else UNWATCHED
+    region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch=watch)
     _REGIONS.add(region)
     return region
+
+
+def _tree(fn: Callable, name: str | None) -> Tree:
+    return Tree(name or name_of(fn), place_of(fn))
+
+
+def _watch(tree: Tree, tally: OperatorCounts | None) -> Watch:
+    """Returns what watches a region: the calls of its captures go to ``tree``, its operators to ``tally``."""
+    return Watch(functools.partial(Watched, tree), tally, tree.result if LISTENERS.trees else None)
 
 
 def original(fn: Any) -> Any:
@@ -197,14 +205,13 @@ def explain(
     how |= {name: value for name, value in given.items() if value is not None}
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        region = _region(target, **how)
+        tree, tally = _tree(target, how.get("name")), Tally()
+        region = _region(target, **how, watch=_watch(tree, tally))
         call = region.entry.dispatcher
-        tree = Tree(region.name, place_of(target))
-        region.tally, region.make_interpreter = Tally(), functools.partial(Watched, tree)
         began = time.perf_counter()
-        with region.tally:
+        with tally:
             call(*args, **kwargs)
-        return _explanation(region, region.tally.counts, tree.result(), time.perf_counter() - began)
+        return _explanation(region, tally.counts, tree.result(), time.perf_counter() - began)
 
     return explained
 
@@ -220,17 +227,18 @@ def report(compiled: Callable) -> Explanation:
     if region is None:
         step = "Give what fineline.compile returned; fineline.explain(f)(*args) captures a call of anything."
         raise BadArgument(f"report takes a compiled callable, not a {type(compiled).__name__}", next_step=step)
-    ran = region.tally.counts if region.tally is not None else None
-    return _explanation(region, ran, region.tree() if region.tree is not None else None)
+    watch = region.watch
+    ran = watch.tally.counts if watch.tally is not None else None
+    return _explanation(region, ran, watch.tree() if watch.tree is not None else None)
 
 
 def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:
     segments = region.segments()
     guards = [guard for s in segments for guard in describe_guards(s)]
-    marks = [mark for mark in MARKS if not region.fired[mark]]
+    marks = [mark for mark in MARKS if not region.reports.fired[mark]]
     return Explanation(
-        region.name, list(region.events), list(region.graphs), guards, [s.source for s in segments], ran,
-        rules=dict(region.fired), marks=marks, tree=tree, seconds=seconds,
+        region.name, list(region.reports.events), list(region.graphs.graphs), guards, [s.source for s in segments], ran,
+        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds,
     )  # fmt: skip
 
 

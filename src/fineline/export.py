@@ -116,7 +116,6 @@ def export_call(
 
 
 def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Options, aten: Aten | None) -> Exported:
-    region = Region(fn, lookup_backend("eager", None, None), options)
     holder = getattr(fn, "__self__", fn)
     parameters = parameters_of(fn, args, kwargs)
     written: list[ExportWriter] = []
@@ -125,9 +124,9 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
         written.append(ExportWriter(trace, name, parameters, holder if isinstance(holder, nn.Module) else None, aten))
         return written[-1]
 
-    region.writer = writer
+    region = Region(fn, lookup_backend("eager", None, None), options, writer=writer)
     # An exported graph takes tensors and ints.
-    region.entry.varying.floats = False
+    region.entry.varying.keep_floats()
     try:
         region.once(args, kwargs)
         segment = written[-1].segment

@@ -84,7 +84,7 @@ def _region_of(fn: Any) -> Region | None:
     bound = isinstance(fn, types.MethodType)
     found = [r for r in regions() if r.fn is fn or (bound and isinstance(r.fn, types.MethodType) and r.fn == fn)]
     # Of several, the one made last, if it has captured anything.
-    return max(found, key=lambda r: (r.programs > 0, r.made), default=None)
+    return max(found, key=lambda r: (r.budget.programs > 0, r.made), default=None)
 
 
 def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None) -> Any:

@@ -90,7 +90,7 @@ def test_builtins_run(name) -> None:
     c = fineline.compile(fn, backend="eager")
     for _ in range(3):
         assert torch.equal(torch.as_tensor(c(*args)), torch.as_tensor(fn(*args)))
-    assert not any(e.file.startswith(os.path.dirname(fineline.__file__)) for e in c._region.events)
+    assert not any(e.file.startswith(os.path.dirname(fineline.__file__)) for e in c._region.reports.events)
 
 
 def test_a_class_is_refused_with_what_to_do() -> None:
@@ -187,7 +187,7 @@ def test_compiling_what_is_compiled_starts_from_the_original() -> None:
 
 # -- what runs eagerly ---------------------------------------------------------------------------------------------------
 def only_event(c, id):
-    events = c._region.events
+    events = c._region.reports.events
     assert [e.id for e in events] == [id] and events[0].kind == "skipped"
     assert events[0].file == __file__
     return events[0].reason

@@ -86,7 +86,7 @@ def missed(change, fn, *args):
     c = fineline.compile(fn, backend="eager")
     c(*args)
     c(*change)
-    events = [e for e in c._region.events if e.kind == "recompile"]
+    events = [e for e in c._region.reports.events if e.kind == "recompile"]
     assert len(events) == 1
     return events[0].reason
 
@@ -115,7 +115,7 @@ def test_a_recompile_names_an_attribute() -> None:
     c(X)
     m.scale = 4
     c(X)
-    (event,) = [e for e in c._region.events if e.kind == "recompile"]
+    (event,) = [e for e in c._region.reports.events if e.kind == "recompile"]
     assert "self.scale: 3 -> 4" in event.reason and f"{__file__}:{Net.forward.__code__.co_firstlineno + 1}" in event.reason
 
 
@@ -127,7 +127,7 @@ def test_grad_mode_is_named() -> None:
     c(X)
     with torch.no_grad():
         c(X)
-    (event,) = [e for e in c._region.events if e.kind == "recompile"]
+    (event,) = [e for e in c._region.reports.events if e.kind == "recompile"]
     assert "grad_mode True -> False" in event.reason
 
 
@@ -140,5 +140,5 @@ def test_a_call_that_raises_is_an_event() -> None:
         c(X)
     except ValueError:
         pass
-    (event,) = c._region.events
+    (event,) = c._region.reports.events
     assert (event.kind, event.id, event.reason) == ("raised", "FL408", "ValueError: bad")

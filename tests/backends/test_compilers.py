@@ -376,7 +376,7 @@ def test_arguments_that_lie_on_each_other_are_written(backend: Any) -> None:
         cut = slice(1, 4) if place % 2 else slice(3, 6)
         torch.testing.assert_close(compiled(one[:3], one[cut]), fn(other[:3], other[cut]))
         assert torch.equal(one, other)
-    said = next(e for e in compiled._region.events if e.id == "FL435")
+    said = next(e for e in compiled._region.reports.events if e.id == "FL435")
     assert said.line == fn.__code__.co_firstlineno + 1 and "lie on each other" in said.reason
 
 
@@ -414,7 +414,7 @@ def test_a_gradient_that_is_differentiated(backend: str, options: dict[str, Any]
     for n in (3, 3, 5):
         x = torch.randn(n, 6)
         assert alike(gradients(compiled, x), gradients(penalty, x))
-    said = [e for e in compiled._region.events if e.id == "FL435"]
+    said = [e for e in compiled._region.reports.events if e.id == "FL435"]
     assert said and said[0].reason.startswith("what it computes is differentiated twice")
 
 

@@ -19,8 +19,8 @@ from fineline.frames.graph_breaks import Finished, GraphBreak, NotReconstructibl
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
-from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.region.session.entry_frame import entry_frame
 from fineline.tracing.lessons import Lessons
 from tests.hosts import Host
 
@@ -547,8 +547,8 @@ def test_what_something_else_holds_stays_what_it_is() -> None:
     assert variables(FrameState(interp, GraphBreak(stop, (it,), None, "FL400", "why")), 0)["it"] == Root(0)
 
 
-# -- numbers that tell the turns of a loop apart ---------------------------------------------------------------------------------
-def test_numbers_of_a_turn_are_alive() -> None:
+# -- numbers that tell the iterations of a loop apart ---------------------------------------------------------------------------------
+def test_numbers_of_an_iteration_are_alive() -> None:
     def program(n: list) -> Any:
         step = 7
         for i in range(3):
@@ -560,12 +560,12 @@ def test_numbers_of_a_turn_are_alive() -> None:
     assert variables(plain)["step"] == Const(12)
     step = Number("local", 1, plain.frames[1].info.slots.index("step"))
     at = Number("at", 0, 0)
-    state = state_at_break(program, [3], passing=1, turns={plain.chain: frozenset({step, at})})
-    assert state.turned == {step, at} and state.numbers == ["step", "program_value"] and [*live(state).values()] == [12, 2]
+    state = state_at_break(program, [3], passing=1, loop_numbers={plain.chain: frozenset({step, at})})
+    assert state.loop_numbers == {step, at} and state.numbers == ["step", "program_value"] and [*live(state).values()] == [12, 2]
     assert plain.lone == {0}  # nothing but the loop holds the iterator
     assert [go_on(state, values) for values in ((12, 2), (100, 2), (100, 1), (1, 3))] == [22, 110, 115, 6]
     assert not state.same(plain)
-    assert state_at_break(program, [3], passing=1, turns={}).turned == frozenset()
+    assert state_at_break(program, [3], passing=1, loop_numbers={}).loop_numbers == frozenset()
 
 
 # -- what no state can hold -------------------------------------------------------------------------------------------------------

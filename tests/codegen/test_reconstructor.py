@@ -17,8 +17,8 @@ import torch
 from fineline.codegen.reconstructor import RESERVED, Reconstructor, short_name
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.interp.interpreter import Interpreter
-from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.region.session.entry_frame import entry_frame
 from fineline.tracing.lessons import Lessons
 
 

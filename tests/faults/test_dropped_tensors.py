@@ -319,7 +319,7 @@ def test_what_is_dropped_goes_as_soon_as_in_eager_code(name: str, kind: str) -> 
         assert all(a <= b for a, b in zip(found, eager, strict=True)), (call, found, eager)
 
 
-def test_turns_that_share_programs_drop_what_they_have_made() -> None:
+def test_iterations_that_share_programs_drop_what_they_have_made() -> None:
     """A call that captures behind a graph break holds what was alive there until it ends; a call that fits its programs holds nothing."""
 
     def fn(x, n):

@@ -43,7 +43,7 @@ def test_writing_a_program_fails(place, monkeypatch) -> None:
         y, n = c(X)
         torch.manual_seed(0)
         assert torch.equal(y, X * 2 + torch.rand(3)) and n == 0 and log == [0]
-        events = [e for e in c._region.events if e.id == "FL901"]
+        events = [e for e in c._region.reports.events if e.id == "FL901"]
         assert events and "Boom" in events[0].reason
     for i in (1, 2, 3):
         assert c(X)[1] == i and log == list(range(i + 1))
@@ -66,7 +66,7 @@ def test_an_instruction_fails_inside(error, monkeypatch, caplog) -> None:
         y, n = c(X)
     torch.manual_seed(0)
     assert torch.equal(y, X * 2 + torch.rand(3)) and n == 0 and log == [0]
-    assert "FL901" in {e.id for e in c._region.events} and "internal error" in caplog.text
+    assert "FL901" in {e.id for e in c._region.reports.events} and "internal error" in caplog.text
     assert c(X)[1] == 1 and c(X)[1] == 2
 
 
@@ -172,7 +172,7 @@ def test_the_limit_is_said_once_with_the_guard_that_fails(caplog) -> None:
     assert len(warnings) == 1
     assert "recompile_limit" in warnings[0] and "n (read at " in warnings[0] and "1002 -> 1003" in warnings[0]
     assert len(c._region.segments()) == 3
-    assert sum(e.kind == "limit" for e in c._region.events) == 1
+    assert sum(e.kind == "limit" for e in c._region.reports.events) == 1
 
 
 def test_the_limit_holds_behind_a_border_too() -> None:

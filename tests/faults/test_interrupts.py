@@ -269,10 +269,10 @@ def moments(fn, kw, source, n, warm):
             raised, fired = interrupt(source, delay, lambda c=c: c(x))
             name = f"moment {i} at {delay:.6f} of {longest:.6f}"
             check(name, before)
-            assert raised or not fired or lost, f"{name}: swallowed {[(e.id, e.reason) for e in c._region.events]}"
+            assert raised or not fired or lost, f"{name}: swallowed {[(e.id, e.reason) for e in c._region.reports.events]}"
             left += raised
             region = c._region
-            assert region.capturing is None and not region.lock._is_owned() and not fineline.backends.lock.TRACERS._lock._is_owned(), name
+            assert region.state.thread is None and not region.state.is_locked_here and not fineline.backends.lock.TRACERS._lock._is_owned(), name
             for _ in range(2 if not warm else 1):
                 torch.testing.assert_close(c(x), expected, rtol=1e-3, atol=1e-3)
             check(name, before)

@@ -67,9 +67,9 @@ def test_different_regions_at_once(way, training, restless) -> None:
                         torch.testing.assert_close(a.grad, b.grad)
                 except BaseException as e:
                     errors.append(f"{type(e).__name__}: {e}")
-            retreats = [e for e in compiled._region.events if e.kind == "retreat"]
-            if retreats:
-                errors.append(str(retreats))
+            restarts = [e for e in compiled._region.reports.events if e.kind == "restart"]
+            if restarts:
+                errors.append(str(restarts))
 
     together = [threading.Thread(target=work, args=(k,)) for k in range(threads)]
     for t in together:
@@ -132,7 +132,7 @@ def test_a_fake_implementation_that_waits_for_another_thread_that_captures(impat
     compiled = fineline.compile(lambda x: waiting(x) * 2, backend="eager", dynamic=True)
     for _ in range(2):
         assert torch.equal(compiled(X), (X + 1) * 2)
-    assert any("has been compiling" in e.reason for e in INNER._region.events)
+    assert any("has been compiling" in e.reason for e in INNER._region.reports.events)
     assert torch.equal(INNER(X), X.cos() * 3) and INNER._region.segments()
 
 

@@ -86,7 +86,7 @@ def test_the_region_captures_after_an_error() -> None:
     c = fineline.compile(programs.inner, backend="eager")
     outcome(c, X, "raise")
     assert torch.equal(c(X, "no"), X * 2)
-    assert [e.kind for e in c._region.events].count("graph") == 1
+    assert [e.kind for e in c._region.reports.events].count("graph") == 1
 
 
 def test_no_object_of_the_call_stays_alive_through_the_exception() -> None:
@@ -134,7 +134,7 @@ def test_a_handled_recursion_error_is_no_program() -> None:
     c = fineline.compile(f, backend="eager")
     assert c(X) == c(X) == "too deep"
     assert not c._region.segments()
-    assert "FL426" in {e.id for e in c._region.events}
+    assert "FL426" in {e.id for e in c._region.reports.events}
 
 
 def counting(n, last):
@@ -192,8 +192,7 @@ def test_an_interrupt_in_mid_capture(at, monkeypatch) -> None:
     c = fineline.compile(f, backend="eager")
     with pytest.raises(KeyboardInterrupt):
         c(X)
-    assert not c._region.segments() and c._region.lock.acquire(blocking=False)
-    c._region.lock.release()
+    assert not c._region.segments() and not c._region.state.is_locked_here
     assert torch.equal(c(X), f(X)) and torch.equal(c(X + 1), f(X + 1))
     assert len(c._region.segments()) == 1
 

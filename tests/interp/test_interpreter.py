@@ -17,8 +17,8 @@ from fineline.frames.graph_breaks import DISCARD, CaptureAborted, DataDependentB
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
-from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.region.session.entry_frame import entry_frame
 from fineline.report.operator_counter import OPEN
 from fineline.tracing.lessons import Lessons
 from tests.hosts import Host

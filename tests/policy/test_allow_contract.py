@@ -475,7 +475,7 @@ def test_a_library_s_mark_that_promises_too_much_is_a_graph_break(fn, options):
         assert torch.equal(compiled(x, *args), calls_it(x, *args))
         # But for the second run that verifies the first.
         assert len(NOTED) - before == (2 if fn is notes_its_calls else 0) or options.get("verify")
-    events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.events]
+    events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.reports.events]
     assert [(e.kind, e.id) for e in events if e.kind == "break"] == [("break", "FL107")]
     with pytest.raises(Unsupported) as caught:
         fineline.compile(calls_it, backend="eager", fullgraph=True)(X, *args)
@@ -514,5 +514,5 @@ def test_a_function_with_a_library_s_mark_that_fills_a_table_is_taken_at_the_nex
         filled = len(TABLE)
         assert torch.equal(found, calls_it(x)) and len(TABLE) == filled
     assert len(graphs) == 2 and all(any(n.target is looks_up for n in gm.graph.nodes) for gm in graphs)
-    events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.events]
+    events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.reports.events]
     assert not [e for e in events if e.kind == "break"]

@@ -14,8 +14,8 @@ from tests.oracle import t
 WAYS = "sin cos sigmoid tanh sinh cosh asinh atan erf relu exp square".split()
 
 
-class Turns:
-    """Each turn is another program, which makes each a place of its own from the second call on."""
+class Iterations:
+    """Each iteration is another program, which makes each a place of its own from the second call on."""
 
     ways = WAYS
 
@@ -28,14 +28,14 @@ class Turns:
 
 def graphs_of(monkeypatch, calls: list[tuple[list[str], Tensor]]) -> tuple[list[int], list[Any]]:
     """-> how many graphs there are behind each call, and what has been told of limits."""
-    limits, graphs, made, turns = [], [], [], Turns()
+    limits, graphs, made, iterations = [], [], [], Iterations()
     monkeypatch.setattr(LISTENERS, "all", (lambda event: limits.append(event.reason) if event.kind == "limit" else None,))
-    compiled = fineline.compile(turns, backend=lambda gm, inputs: (graphs.append(gm), gm.forward)[1])
+    compiled = fineline.compile(iterations, backend=lambda gm, inputs: (graphs.append(gm), gm.forward)[1])
     for ways, x in calls:
-        turns.ways = ways
-        torch.testing.assert_close(compiled(x), turns(x))
+        iterations.ways = ways
+        torch.testing.assert_close(compiled(x), iterations(x))
         made.append(len(graphs))
-    return made, [text for text in limits if "turns of a loop" not in text]
+    return made, [text for text in limits if "iterations of a loop" not in text]
 
 
 def test_a_call_that_is_captured_anew_counts_once(monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Loops with graph breaks in them: the turns go through the same programs, as far as they can, and are right where they can't."""
+"""Loops with graph breaks in them: the iterations go through the same programs, as far as they can, and are right where they can't."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ def with_signed_zeros(x):
 
 
 @table.snippet(**ANY)
-def of_other_shapes_at_each_turn(x):
+def of_other_shapes_at_each_iteration(x):
     for i in range(1, 9):
         x = torch.cat([x, torch.zeros(i)])[: 12 - i]
         x.sum().item()
@@ -477,7 +477,7 @@ def that_count_in_a_module(x):
 def with_hooks_on_what_autograd_saves(x):
     saved = []
     for i in range(7):
-        # Neither on tensors that stand for others, nor twice where a turn is captured again.
+        # Neither on tensors that stand for others, nor twice where an iteration is captured again.
         with torch.autograd.graph.saved_tensors_hooks(lambda a, i=i: (saved.append((i, type(a))), a)[1], lambda a: a):
             x = x.sin() * x
             if x.sum() > 1e9:

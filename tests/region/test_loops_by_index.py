@@ -1,4 +1,4 @@
-"""Loops that read items at the number of the turn, with graph breaks in them: the turns share their programs."""
+"""Loops that read items at the number of the iteration, with graph breaks in them: the iterations share their programs."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def that_change_the_list(b):
 
 
 @pytest.mark.parametrize("fn", SHARED, ids=lambda fn: fn.__name__)
-def test_the_programs_do_not_grow_with_the_turns(fn: Callable) -> None:
+def test_the_programs_do_not_grow_with_the_iterations(fn: Callable) -> None:
     counts: list[Any] = [sum(programs(fineline.compile(fn, backend="eager"), fn, [n])) for n in (20, 40)]
     assert counts[0] == counts[1] < 20
 

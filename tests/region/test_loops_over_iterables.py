@@ -1,4 +1,4 @@
-"""Loops over lists, views, iterators and loaders with graph breaks in them: the turns share their programs, and are right where they can't."""
+"""Loops over lists, views, iterators and loaders with graph breaks in them: the iterations share their programs, and are right where they can't."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Stream(IterableDataset):
         return iter([t(k, 3) for k in range(8)])
 
 
-# -- what the turns give -----------------------------------------------------------------------------------------------------
+# -- what the iterations give -----------------------------------------------------------------------------------------------------
 def over_list(b, total=0.0):
     for x in b:
         total = step(x, total)
@@ -213,15 +213,15 @@ def programs(compiled: Callable, fn: Callable, lengths: Iterable[int]) -> list[i
 
 
 @pytest.mark.parametrize("fn", SHARED, ids=lambda fn: fn.__name__)
-def test_turns_share_their_programs(fn: Callable) -> None:
-    """A first call of 20 turns makes a few more than one for each of the first turns; calls with more batches add next to none."""
+def test_iterations_share_their_programs(fn: Callable) -> None:
+    """A first call of 20 iterations makes a few more than one for each of the first iterations; calls with more batches add next to none."""
     found = programs(fineline.compile(fn, backend="eager"), fn, [20, 20, 60, 41])
     assert found[0] <= 17 and found[1] <= 5
     assert max(found[2:]) <= 6
 
 
-def test_the_second_call_is_not_captured_turn_by_turn() -> None:
-    """A total that the turns add to varies from the first call on."""
+def test_the_second_call_is_not_captured_iteration_by_iteration() -> None:
+    """A total that the iterations add to varies from the first call on."""
     model = torch.nn.Linear(3, 3)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -293,7 +293,7 @@ def test_loaders(kind: str, enumerated: bool) -> None:
         assert compiled(LOADERS[kind](place)) == expected
 
 
-# -- where turns differ, and what moves while they run -----------------------------------------------------------------------
+# -- where iterations differ, and what moves while they run -----------------------------------------------------------------------
 @fineline.disable
 def grow(items: list, k: int) -> None:
     if len(items) < 9:
@@ -502,7 +502,7 @@ def over_layers_in_a_list(b):
     return x.detach()
 
 
-# -- texts that the turns go through ----------------------------------------------------------------------------------------
+# -- texts that the iterations go through ----------------------------------------------------------------------------------------
 def over_texts_in_a_list(b, total=0.0):
     for s in [f"n{i}" for i in range(len(b))]:
         total = step(b[0], total) + len(s)
@@ -581,7 +581,7 @@ for fn in OVER_TEXTS:
 
 
 @pytest.mark.parametrize("fn", OVER_TEXTS, ids=lambda fn: fn.__name__)
-def test_texts_do_not_tell_the_turns_apart(fn: Callable) -> None:
+def test_texts_do_not_tell_the_iterations_apart(fn: Callable) -> None:
     counts = [sum(programs(fineline.compile(fn, backend="eager"), fn, [n])) for n in (40, 60)]
     assert counts[1] <= counts[0] < 24
 
@@ -740,7 +740,7 @@ for fn in (
 
 
 @pytest.mark.parametrize("fn", [over_a_deque, over_slices, over_items_of_slices], ids=lambda fn: fn.__name__)
-def test_the_programs_do_not_grow_with_the_turns(fn: Callable) -> None:
+def test_the_programs_do_not_grow_with_the_iterations(fn: Callable) -> None:
     counts = [sum(programs(fineline.compile(fn, backend="eager"), fn, [n])) for n in (20, 40, 80)]
     assert counts[0] == counts[1] == counts[2] < 16
 

@@ -20,7 +20,7 @@ import torch
 import fineline
 from fineline.guards.steps import CHECKS
 from fineline.guards.texts import value_text
-from fineline.region import region as region_module
+from fineline.region import budget
 
 X = torch.arange(4.0)
 LEVEL: Any = 3
@@ -325,13 +325,13 @@ def test_a_recompile_says_what_there_was_and_what_there_is(name: str) -> None:
 
 def test_each_kind_of_check_fails_in_one_of_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     failed: set[str] = set()
-    describe = region_module.describe_miss
+    describe = budget.describe_miss
 
     def note(segment: Any, at: int, roots: tuple) -> str:
         failed.add(segment.steps[at][0])
         return describe(segment, at, roots)
 
-    monkeypatch.setattr(region_module, "describe_miss", note)
+    monkeypatch.setattr(budget, "describe_miss", note)
     for fn, calls, _ in PROGRAMS.values():
         recompiles(fn, calls)
     assert failed >= CHECKS - UNUSED and {"key"} <= failed

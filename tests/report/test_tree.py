@@ -107,7 +107,7 @@ def test_a_forgotten_mark_shows():
 
 
 def test_nothing_is_watched_elsewhere():
-    assert fineline.compile(inner, backend="eager")._region.make_interpreter is Interpreter
+    assert fineline.compile(inner, backend="eager")._region.watch.interpreter is Interpreter
 
 
 @torch.library.custom_op("fineline_tree::plus", mutates_args=())

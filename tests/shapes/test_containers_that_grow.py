@@ -132,7 +132,7 @@ def test_few_lengths_have_a_program_each(values: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("stop", ["n", "0, n", "0, n, 3", "n, 0, -1", "1, n + 2"])
 def test_ranges_that_vary(stop: str, twin: str) -> None:
-    """A loop over a range whose turns break graphs has a few programs for all its ends."""
+    """A loop over a range whose iterations break graphs has a few programs for all its ends."""
     space: dict[str, Any] = {}
     exec(f"def fn(x, n):\n    total = 0.0\n    for i in range({stop}):\n        total += (x * i).sum().item()\n    return total, x * total", space)
     steps = [Step(place, lambda place: (t(place, 4), 20 - 3 * place if place < 7 else place)) for place in range(12)]

@@ -131,7 +131,7 @@ def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
 
 
 def _range(call: Call) -> Frame | None:
-    """Answers with the numbers themselves for a loop over a range that varies, if its turns have programs that serve others."""
+    """Answers with the numbers themselves for a loop over a range that varies, if its iterations have programs that serve others."""
     interp, args = call.interp, call.args
     if (
         interp.fakes is not None and not call.kwargs and call.then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
@@ -210,7 +210,7 @@ def _next_carried(call: Call) -> Frame | None:
 
 
 def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
-    """Registers an item: a text, or one in a tuple that is ``fresh``, tells a turn from others, and is guarded where the code reads it."""
+    """Registers an item: a text, or one in a tuple that is ``fresh``, tells an iteration from others, and is guarded where the code reads it."""
     trace = interp.trace
     if breaks_here(interp.options.breaks) == "any":
         if type(v) is str:

@@ -39,7 +39,7 @@ from fineline.symbolic.arithmetic import (
     settled,
 )
 from fineline.tensor_ops.numpy_arrays import operate
-from fineline.tracing.identity_guards import guard_identity, tell_apart, tell_from
+from fineline.tracing.identity_guards import guard_distinct, guard_distinct_from, guard_identity
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace
 from fineline.tracing.set_identity_guards import lookups
@@ -132,7 +132,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
     if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
         _expand(interp, f, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
-            tell_apart(trace, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
+            guard_distinct(trace, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
         result = written(a, written_out(b) if fills else b)
         if type(result) not in VALUES:
             trace.made.add(id(result))
@@ -321,7 +321,7 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
         return None
     if c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b):
         _expand(interp, f, op, a, b)
-        tell_apart(trace, (a, b))
+        guard_distinct(trace, (a, b))
         f.stack.append(op(a, b))
         return None
     for base in (list, tuple):
@@ -441,7 +441,7 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
             trace.expand(container, True, ordered=False)
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
-        tell_from(trace, item, container)
+        guard_distinct_from(trace, item, container)
         return interp.finish(f, item in container, then)
     if is_a(container, (list, tuple)) or t in VALUE_VIEWS:
         return interp.call(f, protocols.contains_item, [container, item], None, then)

@@ -16,10 +16,11 @@ from fineline.builtins.builtin_rules import builtin_rule, row
 from fineline.builtins.marks import trace_rule
 from fineline.errors import BadRule
 from fineline.kinds import is_a
-from fineline.policy.decide import Rules, defines, rules_now
+from fineline.policy.decide import Rules, rules_now
 from fineline.policy.marks import torch_mark
 from fineline.policy.policy import Policy
 from fineline.policy.rule import Decision, Rule
+from fineline.policy.selection_table import defines
 from fineline.policy.selector import (
     OPERATOR_TEXT,
     WILD,

@@ -1,4 +1,4 @@
-"""Loops that have no effect by themselves, each with a code object that runs the turns that are left."""
+"""Loops that have no effect by themselves, each with a code object that runs the iterations that are left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PureLoop(NamedTuple):
 
 
 def pure_loop(info: CodeInfo, start: int) -> PureLoop | None:
-    """Returns the loop whose turns begin at instruction ``start``; None: it may have an effect, or be left in another way than by its end."""
+    """Returns the loop whose iterations begin at instruction ``start``; None: it may have an effect, or be left in another way than by its end."""
     end = _end(info, start)
     inside = info.instructions[start:end]
     if end == 0 or any([name in _OF_FUNCTIONS for name, _ in inside]):

@@ -164,7 +164,7 @@ class Number(NamedTuple):
     slot: int | str
 
 
-Turned = frozenset[Number]
+LoopNumbers = frozenset[Number]
 # What stands for an iterator of C's that the interpreter runs.
 TAKEN_APART = frozenset([t for t in KINDS if issubclass(t, Lazy)])
 # What tells the iterations of a loop apart.
@@ -182,11 +182,11 @@ class FrameState:
         graph_break: GraphBreak,
         constants: bool = True,
         held: Set[int] = frozenset(),
-        turns: Mapping[Any, Turned] = NONE,
+        loop_numbers: Mapping[Any, LoopNumbers] = NONE,
     ) -> None:
         """Takes a snapshot. ``constants``: values known to be the same in each run are part of the state; otherwise a local value may be anything.
 
-        ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``turns``: where numbers
+        ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``loop_numbers``: where numbers
         are alive that would be part of the shape, by the chain of frames.
         """
         self._constants = constants
@@ -225,11 +225,11 @@ class FrameState:
             stack.append(f)
             f = f.back
         self.chain = tuple([(f.info, f.ip) for f in stack])
-        self.turned: Turned = turns.get(self.chain, frozenset())
+        self.loop_numbers: LoopNumbers = loop_numbers.get(self.chain, frozenset())
         # Iterators over ranges that nothing but a loop holds: by identity, and by their numbers.
         self._alone: set[int] = set()
         self.lone: set[int] = set()
-        # The names of the numbers that are alive for the turns' sake.
+        # The names of the numbers that are alive because iterations differ in them.
         self.numbers: list[str] = []
         for frame in (*stack, *[gen.frame for ref in interp.stand_ins if type(gen := ref()) is InterpretedGenerator and gen.frame is not None]):
             if not READERS.isdisjoint(map(type, frame.local)) or not READERS.isdisjoint(map(type, frame.stack)):
@@ -265,11 +265,11 @@ class FrameState:
                 raise NotReconstructible("an iterator that is giving its next item")
             self._holds[id(f.local[0])] = True
         local = []
-        turned, generators = bool(self.turned), self._generators
+        in_loop, generators = bool(self.loop_numbers), self._generators
         for i, name in enumerate(info.slots):
             if whole or self._keeps_all or i in live or type(f.local[i]) is CellType or (generators and self._holds_suspended(f.local[i])):
                 self._hint = name
-                local.append(self._local(f.local[i], at=Number("local", at, i) if turned else None))
+                local.append(self._local(f.local[i], at=Number("local", at, i) if in_loop else None))
             else:
                 local.append(_NOTHING)
         self._hint = f"{info.code.co_name}_value"
@@ -277,7 +277,7 @@ class FrameState:
         for held in (f.local, f.stack):
             if RANGE_ITERATOR in map(type, held):
                 self._alone |= {id(held[i]) for i in range(len(held)) if type(held[i]) is RANGE_ITERATOR and sys.getrefcount(held[i]) == 2}
-        stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if turned else None) for i in range(len(f.stack))])
+        stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if in_loop else None) for i in range(len(f.stack))])
         self.frames[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, tuple(local), stack, self._delivery(f.then), self._delivery(f.on_stop), f.kwnames, self._spec(f.namespace),
             self._generator_number(f.generator) if f.generator is not None else -1,
@@ -301,7 +301,7 @@ class FrameState:
 
     def _local(self, v: Any, inside: bool = False, at: Number | None = None) -> Any:
         """Returns what a variable or the stack holds. A tuple is taken apart, unless something else holds it as well and may find another."""
-        if at in self.turned and (type(v) in COUNTERS or type(v) in SYMBOLIC):
+        if at in self.loop_numbers and (type(v) in COUNTERS or type(v) in SYMBOLIC):
             return self._number(v)
         if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
             return self._root(v)
@@ -426,7 +426,7 @@ class FrameState:
         return Object(at)
 
     def _field(self, v: Any, at: Number) -> Any:
-        if at in self.turned and (type(v) in COUNTERS or type(v) in SYMBOLIC):
+        if at in self.loop_numbers and (type(v) in COUNTERS or type(v) in SYMBOLIC):
             self._hint = str(at.slot)
             return self._number(v)
         return self._spec(v)
@@ -450,9 +450,9 @@ class FrameState:
             self.iterators.append(None)  # type: ignore[arg-type]
             if id(it) in self._alone:
                 self.lone.add(at)
-            turned = [Number(where, 0, at) in self.turned for where in ("at", "stop")]
-            if type(it) is RangeIterator or (any(turned) and at in self.lone):
-                self.iterators[at] = self._rest_of_range(it, *turned)
+            vary = [Number(where, 0, at) in self.loop_numbers for where in ("at", "stop")]
+            if type(it) is RangeIterator or (any(vary) and at in self.lone):
+                self.iterators[at] = self._rest_of_range(it, *vary)
                 return Reduced(at)
             recipe = reversed_recipe(self._trace, it) or table_recipe(it)
             reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
@@ -481,14 +481,18 @@ class FrameState:
         for at in self.carried:
             self.roots[at] = self.roots[at].moved()
 
-    def _rest_of_range(self, it: Any, *turned: bool) -> tuple:
+    def drop_live_values(self) -> None:
+        """Holds nothing any more that was alive at the graph break: the shape outlives the call."""
+        self.roots, self.containers, self.decomposed = [], [], []
+
+    def _rest_of_range(self, it: Any, *vary: bool) -> tuple:
         if type(it) is RangeIterator:
             self.decomposed += [it, it.__dict__]
             at, stop, step = it.at, it.stop, it.step
         else:
             _, (whole,), passed = it.__reduce__()
             at, stop, step = whole.start + passed * whole.step, whole.stop, whole.step
-        numbers = [self._number(n) if alive else self._spec(n) for n, alive in zip((at, stop), turned, strict=True)]
+        numbers = [self._number(n) if alive else self._spec(n) for n, alive in zip((at, stop), vary, strict=True)]
         return RangeIterator, (*numbers, Const(step)), Const(None)
 
     def build(self, interp: Interpreter, values: tuple) -> tuple[Delivery | None, list, list]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fineline.codegen.frame_state import COMPARED, COUNTERS, Const, FrameState, Number, Turned, alike
+from fineline.codegen.frame_state import COMPARED, COUNTERS, Const, FrameState, LoopNumbers, Number, alike
 from fineline.cpython.polyfill_iterators import RangeIterator
 
 
-def between(one: FrameState, other: FrameState) -> Turned:
+def between(one: FrameState, other: FrameState) -> LoopNumbers:
     """Returns the places of numbers that differ, if the two states differ in nothing else."""
     if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators", "objects")):
         return frozenset()

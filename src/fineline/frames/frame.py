@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MethodType, MethodWrapperType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,25 +31,36 @@ _BOUND = (MethodType, BuiltinMethodType, MethodWrapperType)
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
+class BreakCounts(NamedTuple):
+    """The graph breaks that a frame has met."""
+
+    # Those with no operator between them.
+    fruitless: int = 0
+    # The operators in the frame, or in what it called, before the last one.
+    operators: int = 0
+
+
+NO_BREAKS = BreakCounts()
+
+
 class Frame:
     """The state of one running function.
 
     ``then`` receives the return value in place of the caller's stack, ``on_stop`` the value of a StopIteration that leaves the frame.
-    ``node`` is for ``explain``'s tree.
-    ``idle``: graph breaks met so far with no operator between them. ``worked``: operators in it, or in what it called, before the last graph
-    break; ``began``: those of the graph that were there before it. ``covered``: whether a handler is around the call of it, if that is known.
+    ``node`` is for ``explain``'s tree. ``breaks``: the graph breaks that it has met; ``began``: the operators of the graph that were there
+    before it. ``covered``: whether a handler is around the call of it, if that is known.
     ``whole``: whether variables that no instruction reads any more are there too.
     """
 
     __slots__ = (
         "back",
         "began",
+        "breaks",
         "builtins",
         "covered",
         "function",
         "generator",
         "globals",
-        "idle",
         "info",
         "ip",
         "kwnames",
@@ -62,7 +73,6 @@ class Frame:
         "then",
         "trail",
         "whole",
-        "worked",
     )
 
     node: Any
@@ -71,7 +81,8 @@ class Frame:
         self.info = info
         self.ops = ops
         self.ip = 0
-        self.began = self.idle = self.worked = 0
+        self.began = 0
+        self.breaks = NO_BREAKS
         self.covered: bool | None = None
         self.stack: list[Any] = []
         self.local = local

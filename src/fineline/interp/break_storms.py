@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.cpython import protocols
-from fineline.frames.frame import Frame, stack
+from fineline.frames.frame import BreakCounts, Frame, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.kinds import is_a
@@ -17,26 +17,26 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.lessons import EagerFunction
 
 # So many graph breaks in a frame, and in those that it calls, with nothing for a graph between them.
-MOST_IDLE = 12
+MOST_FRUITLESS = 12
 # So many operators in a function are not worth its graph breaks: planning functions sum up a mask before they go on in NumPy.
 FEW_OPERATORS = 8
-IDLE = f"met {MOST_IDLE} graph breaks with no tensor operator between them"
+STORM = f"met {MOST_FRUITLESS} graph breaks with no tensor operator between them"
 
 
-def idle_frame(interp: Interp, declared: bool) -> Frame | None:
+def frame_in_storm(interp: Interp, declared: bool) -> Frame | None:
     """Returns the frame that only leads to graph breaks, if there is one. The current break counts unless the user has ``declared`` it."""
     calls = interp.trace.recorder.calls
     for f in stack(interp.frame):
-        f.idle = 1 if declared or calls else f.idle + 1
-        f.worked += calls - f.began
+        fruitless, operators = f.breaks
+        f.breaks = BreakCounts(1 if declared or calls else fruitless + 1, operators + calls - f.began)
         f.began = 0
     # The most breaks that a function inside has met: it is still to be found itself, and what calls it leads to more than breaks.
     found, inside = interp.frame, 0
-    while found is not None and found.idle <= MOST_IDLE:
-        inside = max(inside, found.idle * _can_be_left(found))
+    while found is not None and found.breaks.fruitless <= MOST_FRUITLESS:
+        inside = max(inside, found.breaks.fruitless * _can_be_left(found))
         found = found.back
     # One inside that has met half as many breaks is likely to be where most of them are; with one outside left, it would not be captured.
-    if declared or found is None or inside * 2 > found.idle or not _can_be_left(found):
+    if declared or found is None or inside * 2 > found.breaks.fruitless or not _can_be_left(found):
         return None
     # Its caller is the user's own, and it works on no tensors so far.
     outer = any([not is_own(f.info.code) for f in stack(found.back)])
@@ -52,11 +52,11 @@ def leave(interp: Interp, f: Frame) -> bool:
     f.then, f.on_stop = Delivery(_returned, f.then), f.on_stop and Delivery(_stopped, f.on_stop)
     for caller in stack(f.back):
         # To these it is one call.
-        caller.idle = 1
-    known, few = interp.lessons.eager_functions, f.worked <= FEW_OPERATORS
+        caller.breaks = caller.breaks._replace(fruitless=1)
+    known, few = interp.lessons.eager_functions, f.breaks.operators <= FEW_OPERATORS
     before = known.get(f.info.code)
     if before is None or (few and not before.always):
-        known[f.info.code] = EagerFunction(few, "FL436", f"{IDLE} before")
+        known[f.info.code] = EagerFunction(few, "FL436", f"{STORM} before")
         return True
     return False
 
@@ -76,12 +76,12 @@ def _given(value: Any) -> Any:
     return value
 
 
-def call_idle(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> None:
+def call_eager_function(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> None:
     """Breaks the graph at a call of a function that was left, if it works on no tensors, or does little with them."""
-    idle = interp.lessons.eager_functions[fn.__code__]
-    if interp.trace.active and interp.opaque is None and (idle.always or not has_tensors((*args, *(kwargs or {}).values()))):
+    known = interp.lessons.eager_functions[fn.__code__]
+    if interp.trace.active and interp.opaque is None and (known.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)
-        raise GraphBreak(fn, tuple(args), kwargs, idle.error, f"{fn.__qualname__} {idle.reason}")
+        raise GraphBreak(fn, tuple(args), kwargs, known.error, f"{fn.__qualname__} {known.reason}")
 
 
 def has_tensors(values: Any) -> bool:

@@ -38,7 +38,7 @@ from fineline.frames.graph_breaks import (
 from fineline.frames.stub_frames import Place, is_own, user_frame, user_stack
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import member_text
-from fineline.interp.break_storms import call_idle
+from fineline.interp.break_storms import call_eager_function
 from fineline.interp.generators import bury, close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
 from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
 from fineline.interp.opcodes.table import link
@@ -108,7 +108,7 @@ class Interpreter:
     shows_layouts = False
     max_depth = SHALLOW
     # The iteration of a loop that this run is, if each iteration has programs of its own.
-    turn: weakref.ref[Any] | None = None
+    iteration: weakref.ref[Any] | None = None
     # So many indices, or keys, that vary at one place have a program each.
     few_keys = FEW_KEYS
 
@@ -198,7 +198,7 @@ class Interpreter:
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function")
         if code in self.lessons.eager_functions and f is not None:
-            call_idle(self, fn, args, kwargs)
+            call_eager_function(self, fn, args, kwargs)
         if self.trace.active:
             see_function(self.trace, fn)
         n = len(args)
@@ -297,7 +297,7 @@ class Interpreter:
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         assert frame is not None
-        place = (self.turn, frame.info.code, frame.ip - 1)
+        place = (self.iteration, frame.info.code, frame.ip - 1)
         seen = self.lessons.asked_numbers.setdefault(place, {})
         # A loop may come here several times in one run.
         others = [known for run, known in seen.items() if run is not self.marker]

@@ -83,13 +83,13 @@ class TrialTensors(TensorOps):
     """Operators of PyTorch's own, of tensors. ``later``: the code is going to run at another time than its capture, as a backward does."""
 
     symbolic = False
-    # Whether the code has asked for what may be otherwise when it runs: one that is ``turned`` gets the other answer.
+    # Whether the code has asked for what may be otherwise when it runs: one that is ``opposite`` gets the other answer.
     either = False
     # What the code may change of PyTorch's state.
     states = frozenset({torch._C._set_grad_enabled})
 
-    def __init__(self, later: bool, turned: bool) -> None:
-        self.later, self.turned = later, turned
+    def __init__(self, later: bool, opposite: bool) -> None:
+        self.later, self.opposite = later, opposite
 
     def call(self, call: Call, kind: str | None) -> Frame | None:
         fn = call.fn
@@ -97,7 +97,7 @@ class TrialTensors(TensorOps):
             raise NotCapturable
         if self.later and fn in _EITHER and not call.args and not call.kwargs:
             self.either = True
-            return call.finish(fn() is not self.turned)
+            return call.finish(fn() is not self.opposite)
         if self.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and call.frame.info.code in _ASKS_TO_RESTORE):
                 raise NotCapturable
@@ -131,7 +131,7 @@ class Trial(Interpreter):
         made: set[int],
         later: bool = False,
         writes: bool = False,
-        turned: bool = False,
+        opposite: bool = False,
         again: bool = False,
     ) -> None:
         """Sets up a trial. ``later``: the code is going to run at another time. ``writes``: it may write into its arguments.
@@ -146,7 +146,7 @@ class Trial(Interpreter):
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
         self.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
         self.shows_layouts = outer.shows_layouts
-        self.tensors = TrialTensors(later, turned)
+        self.tensors = TrialTensors(later, opposite)
         self.recorder: Any = Part()
         for name, tensors in given.items():
             for t in tensors:

@@ -36,7 +36,7 @@ from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
-from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_identity, has_hidden_state, identify, parts, tell_apart
+from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state, identify, parts
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
@@ -472,7 +472,7 @@ def _may_run(trace: SegmentTrace, key: Any, reads: str, values: Any, positional:
     if method and key not in WALKERS:
         return all([key_plain(trace, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
     # Of keyword arguments, the names are the keys.
-    # Sets are compared with each other, which `tell_apart` guards.
+    # Sets are compared with each other, which `guard_distinct` guards.
     among: list | None = [] if key in SET_WALKERS else None
     return all([plain(trace, a) and (n >= positional or keys_plain(trace, a, among, key in NESTED)) for n, a in enumerate(values)])
 
@@ -529,9 +529,9 @@ def prepare(call: Call, key: Any, kind: str, reads: str, values: Any) -> None:
             if not one_by_one:
                 trace.expand(a, reads == "deep", id(key) not in ORDERLESS)
         if id(key) in IDENTITY_COMPARED:
-            tell_apart(trace, values, key in SET_WALKERS)
+            guard_distinct(trace, values, key in SET_WALKERS)
         elif reads == "key" and (key in WALKERS or key in NESTED or key in MERGERS or not is_a(key, INSTANCE_METHODS)):
-            tell_apart(trace, [k for a in args for k in _keys(a, key in NESTED)], True)
+            guard_distinct(trace, [k for a in args for k in _keys(a, key in NESTED)], True)
         elif id(key) in IDENTITY and len(values) == 2:
             guard_identity(trace, *values)
     except NotForGraph as e:

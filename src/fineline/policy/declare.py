@@ -72,7 +72,7 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
         raise BadRule(f"disable() takes a callable, not an object of type {type(fn).__name__}: {fn!r:.80}", id="FL211", next_step=step)
     rule = Rule("disable" if recursive else "disable_frame", of_object(fn), reason or "", place, None, MARK)
     if is_a(fn, (type, nn.Module)):
-        MARKS.holders = True
+        MARKS.note_holder()
         MARKS.set(fn, rule)
         for part in parts(fn) if is_a(fn, type) else ():
             MARKS.set(part, rule)
@@ -173,7 +173,8 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
                 MARKS.set_operator(rule)
             else:
                 method, target = [k.obj for k in selector.key] if selector.kind == "method" else (None, selector.key.obj)
-                MARKS.holders = MARKS.holders or selector.kind in ("class", "method")
+                if selector.kind in ("class", "method"):
+                    MARKS.note_holder()
                 MARKS.set(target, rule, method=method)
                 # What is allowed is the class's own call: `apply` of a torch.autograd.Function.
                 for part in parts(target) if selector.kind == "class" and verb != "allow" else ():

@@ -61,6 +61,10 @@ class MarkTable:
         if not new:
             RULEBOOK.changed()
 
+    def note_holder(self) -> None:
+        """Notes that a class or an object with methods is marked."""
+        self.holders = True
+
     def is_without(self, rule: Rule) -> bool:
         """Returns whether a block or call that stands in code is the one to be left out."""
         return bool(self.without) and rule.key == self.without

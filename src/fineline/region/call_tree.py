@@ -254,10 +254,10 @@ class WatchedTrial(_WatchedBody):
 
     def __init__(
         self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False,
-        turned: bool = False, again: bool = False,
+        opposite: bool = False, again: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(outer, given, made, later, writes, turned, again)
-        self.tensors = WatchedTrialTensors(later, turned)
+        super().__init__(outer, given, made, later, writes, opposite, again)
+        self.tensors = WatchedTrialTensors(later, opposite)
         # A backward is captured with its forward, and called at another time.
         self.watch_body(shown=not later)
 

@@ -17,6 +17,7 @@ from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.interp import InterpreterOptions
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import is_own
@@ -42,12 +43,16 @@ class FrameRunner:
 
     __name__ = "its own frame runs in Python"
 
-    def __init__(self, make_region: Callable[[], Callable | None], options: Any, lessons: Lessons) -> None:
+    def __init__(self, make_region: Callable[[], Callable | None], options: InterpreterOptions, lessons: Lessons) -> None:
         # A weak method: the region owns this object.
         self.make_region = make_region
         self.options, self.lessons = options, lessons
         # By the frame's code and that of what it calls (or the module), which the entry keeps alive.
-        self.children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+        self._children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+
+    def forget(self) -> None:
+        """Drops the regions of callees."""
+        self._children.clear()
 
     def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
         target = wrapped(target)
@@ -98,9 +103,9 @@ class FrameRunner:
 
     def _child(self, caller: types.CodeType, key: Any, fn: Callable | None) -> Any:
         """Returns a region for ``fn``; for functions of the code ``key``, which are given to it, if that is None."""
-        found = self.children.get((id(caller), id(key)))
+        found = self._children.get((id(caller), id(key)))
         if found is None:
-            found = self.children[id(caller), id(key)] = (caller, key, self._made(fn or _applying(key)))
+            found = self._children[id(caller), id(key)] = (caller, key, self._made(fn or _applying(key)))
         return found[2]
 
     def _made(self, fn: Callable) -> Callable:

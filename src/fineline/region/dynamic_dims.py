@@ -56,13 +56,21 @@ class DynamicDims:
         # The containers that have held more or less ("length"), or other "numbers" or "texts" alone.
         self.unsteady: dict[str, str] = {}
         # The live values after a graph break of which this is all.
-        self._told: set[str] = set()
+        self._exact: set[str] = set()
         # Whether floats may; and those that the backend takes as constants only.
         self.floats = True
         self.fixed: set[str] = set()
         # The guards of the newest program at this place, and what its arguments are called. Not the program: in a loop that leads here again.
         self._newest: tuple = ((), ())
         self._names: tuple = ()
+
+    def follow_option(self, dynamic: bool | None) -> None:
+        """Takes over the region's option ``dynamic``, which has been set again."""
+        self.dynamic = dynamic
+
+    def keep_floats(self) -> None:
+        """Makes all floats constants."""
+        self.floats = False
 
     def captured(self, segment: ResidualProgram, names: tuple) -> None:
         """Notes a new program that starts here, with arguments of these names."""
@@ -82,7 +90,7 @@ class DynamicDims:
         return bool(self._sizes or self._strides or self._numbers)
 
     @property
-    def told_apart(self) -> bool:
+    def varies(self) -> bool:
         """Returns whether something of what comes from a graph break has been seen to vary, texts too."""
         return self.found or bool(self.texts)
 
@@ -103,7 +111,7 @@ class DynamicDims:
             return {}
         marks = DIMS.of(t)
         held = is_a(t, torch.nn.Parameter) or _belongs_to_module(src)
-        everything = self.dynamic and src.text() not in self._told
+        everything = self.dynamic and src.text() not in self._exact
         dims: dict[int, Dim] = {}
         for d in range(t.dim()):
             mark = marks.get(d)
@@ -136,7 +144,7 @@ class DynamicDims:
             return False
         if type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER:
             return False
-        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._told)
+        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._exact)
 
     def length(self, src: Source) -> bool:
         """Returns whether the length of a container that comes from ``src`` varies by itself, and not because all items are read."""
@@ -144,7 +152,7 @@ class DynamicDims:
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
         """Notes that exactly these sizes of a live value after a graph break vary, or that it is a ``number`` that varies."""
-        self._told.add(name)
+        self._exact.add(name)
         if dims:
             self._sizes.setdefault(name, set()).update(dims)
         if number:
@@ -156,11 +164,12 @@ class DynamicDims:
 
     def observe(self, roots: tuple, names: tuple) -> None:
         """Notes the sizes and numbers in which a call that fits no program differs from the one that the newest program was captured for."""
-        if self.dynamic is False:
+        # Without a program there is nothing to compare with.
+        if self.dynamic is False or not self._newest[0]:
             return
         if names != self._names:
-            given = dict(zip(_told_apart(names), roots, strict=True))
-            roots = tuple([given.get(name) for name in _told_apart(self._names)])
+            given = dict(zip(_with_occurrence(names), roots, strict=True))
+            roots = tuple([given.get(name) for name in _with_occurrence(self._names)])
         # The gradient of what is no leaf, for one, is read with a warning.
         with unwarned():
             self._compare_all(roots)
@@ -264,7 +273,7 @@ def marked(values: Any, within: tuple[int, ...] = ()) -> bool:
     return False
 
 
-def _told_apart(names: tuple) -> list[tuple[Any, int]]:
+def _with_occurrence(names: tuple) -> list[tuple[Any, int]]:
     """Names with how often each has been there before."""
     return [(name, names[:i].count(name)) for i, name in enumerate(names)]
 

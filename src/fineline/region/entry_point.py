@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -17,11 +17,14 @@ from fineline.codegen.frame_state import FrameState
 from fineline.codegen.residual_program import ResidualProgram
 from fineline.errors import InternalError
 from fineline.exception_slots import TRACEBACK, told
+from fineline.frames.frame import BreakCounts
 from fineline.frames.graph_breaks import UncatchableError
 from fineline.kinds import is_a
 from fineline.region.descriptions import describe_guards
 from fineline.region.dynamic_dims import DynamicDims
 from fineline.region.guard_dispatch import make_dispatcher, make_guard_program
+from fineline.region.options import Options
+from fineline.region.watch import Watch
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.segment_trace import PLAIN_TENSORS
 from fineline.tracing.tracebacks import without_own_frames
@@ -51,7 +54,7 @@ class Again:
             entry_point, value = self._run(None, roots)
             if failed is not None:
                 self.failures += 1
-                entry_point.region.graph_failed(failed, self.failures)
+                entry_point.region.graphs.failed(failed, self.failures)
             return value
         finally:
             # Its traceback leads to the program that called this.
@@ -85,12 +88,79 @@ class Again:
             raise
 
 
+class CallShape(NamedTuple):
+    """The number of arguments given by position, and the names of the others."""
+
+    nargs: int
+    kwnames: tuple[str, ...] = ()
+
+
+class GraphFailures(Protocol):
+    """Hears of compiled graphs that raise."""
+
+    def failed(self, error: BaseException, times: int) -> None: ...
+
+
+class EntryOwner(Protocol):
+    """The region that an entry point belongs to, as far as that needs it."""
+
+    options: Options
+    watch: Watch
+
+    @property
+    def graphs(self) -> GraphFailures: ...
+    def miss(self, args: tuple, kwargs: dict) -> Any: ...
+    def failed(self, error: BaseException, program: Any) -> None: ...
+    def capture(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any: ...
+    def run_eagerly(self, entry_point: EntryPoint, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any: ...
+
+
+class EagerStretch:
+    """Code after an entry point in which nothing is captured: the rest of a block, or of a function that is left to run eagerly."""
+
+    def __init__(self, left: CodeInfo | None = None, newly: bool = False) -> None:
+        # The function that is left, and whether that is new.
+        self._left = left
+        self._newly = newly
+        # The entry points that calls went on at, and the dispatchers, which no program holds.
+        self._after: list[tuple[EntryPoint, Any]] = []
+
+    @property
+    def leaves_function(self) -> bool:
+        return self._left is not None
+
+    @property
+    def ends(self) -> int:
+        """Returns the number of different states in which calls have gone on after it."""
+        return len(self._after)
+
+    def dispatcher_at(self, frame_state: FrameState) -> Any:
+        """Returns the dispatcher at which calls go on that leave it in this state; None if there is none."""
+        return next((d for point, d in self._after if point.frame_state is not None and point.frame_state.same(frame_state)), None)
+
+    def add(self, entry_point: EntryPoint) -> Any:
+        """Adds an entry point at which calls go on; returns its dispatcher."""
+        dispatcher = entry_point.dispatcher
+        self._after.append((entry_point, dispatcher))
+        return dispatcher
+
+    def without_left(self, passed: Mapping) -> dict:
+        """Returns the graph breaks of ``passed`` that are not in the function that is left, which is one graph break at the next call."""
+        return {place: n for place, n in passed.items() if self._left not in [info for info, _ in place]}
+
+    def was_newly_left(self) -> bool:
+        """Returns whether a function is newly left; from now on it is not."""
+        newly, self._newly = self._newly, False
+        return newly
+
+
 class EntryPoint:
     """A place where programs start: the region's entry, or the continuation after a graph break."""
 
     def __init__(
-        self, region: Any, frame_state: FrameState | None, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, varying: DynamicDims | None = None
-    ) -> None:
+        self, region: EntryOwner, varying: DynamicDims, frame_state: FrameState | None = None, raised: bool = False, declared: bool = True,
+        passed: Mapping = NOWHERE,
+    ) -> None:  # fmt: skip
         # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its entry points, a program the
         # dispatchers that it goes on with, the region those that loops go back to. The ways back are weak, so that all goes when the callable goes.
         self._region = weakref.ref(region)
@@ -101,27 +171,21 @@ class EntryPoint:
         self.passed = passed
         # Whether the user asked for the graph break before it.
         self.declared = declared
-        # In a block in which nothing is captured; behind it the entry points that calls went on at, and the dispatchers, which no program holds.
-        self.blocked = False
+        # Where nothing is captured after it, until a block or a function is left.
+        self.stretch: EagerStretch | None = None
         # Whether random numbers are drawn behind it that may be symbols.
         self.draws = False
-        self.resumed: list[tuple[EntryPoint, Any]] = []
         # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
         self.met = self.informed = False
-        # A function that it lies in and of which the rest is not captured, and whether that is new; how many graph breaks each frame, the innermost
-        # first, has met in vain, and how many operators it has run.
-        self.left: CodeInfo | None = None
-        self.newly_left = False
-        self.idle: tuple[tuple[int, int], ...] = ()
+        # The graph breaks that each frame has met, the innermost first.
+        self.breaks: tuple[BreakCounts, ...] = ()
         self.segments: list[ResidualProgram] = []
         # The calls that they were captured in.
         self.calls: set[object] = set()
-        # The same place in the code, met as often in the call, is behind each program that leads there.
-        place = (raised, frame_state.stack, passed[frame_state.stack]) if frame_state is not None else None
-        self.varying: DynamicDims = varying or region.varying.setdefault(place, DynamicDims(region.options.dynamic))
+        self.varying = varying
 
     @property
-    def region(self) -> Any:
+    def region(self) -> EntryOwner:
         region = self._region()
         assert region is not None
         return region
@@ -161,7 +225,7 @@ class EntryPoint:
     @property
     def free(self) -> bool:
         """Returns whether its programs rely on nothing that the way here has told them."""
-        return not (self.informed or self.blocked or self.left)
+        return not self.informed and self.stretch is None
 
     def fits(self, live: tuple) -> bool:
         """Returns whether it has a program for what is alive."""
@@ -169,8 +233,49 @@ class EntryPoint:
         entries = dispatcher.entries if dispatcher is not None and self.free else ()
         return any([nargs == len(live) and not kwnames and program.check(live) is not None for nargs, kwnames, program, _ in entries])
 
+    def hit(self, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
+        """Returns what runs a call by the first of its programs that fits; None if none does."""
+        roots = (*args, *kwargs.values())
+        names = tuple(kwargs)
+        for nargs, kwnames, program, target in self.dispatcher.entries:
+            if nargs == len(args) and kwnames == names:
+                got = program.check(roots)
+                if got is not None:
+                    return functools.partial(target, *got)
+        return None
+
+    def failing(self, args: tuple, kwargs: dict) -> tuple[ResidualProgram, int] | None:
+        """Returns the newest program whose guards fail for a call, and the number of the guard."""
+        roots = (*args, *kwargs.values())
+        for (nargs, kwnames, program, _), segment in zip(self.dispatcher.entries, reversed(self.segments), strict=False):
+            if nargs == len(args) and kwnames == tuple(kwargs) and (at := program.failing(roots)) >= 0:
+                return segment, at
+        return None
+
+    def run_eagerly_after(self, left: CodeInfo | None = None, newly: bool = False) -> EagerStretch:
+        """Captures nothing after it; ``left``: the function of which the rest is not captured, and whether that is ``newly`` so."""
+        if self.stretch is None:
+            self.stretch = EagerStretch(left, newly)
+        return self.stretch
+
     def again(self, kwnames: tuple[str, ...]) -> Again:
         return Again(self, kwnames)
+
+    def meet(self) -> None:
+        """Notes that several programs lead here."""
+        self.met = True
+
+    def inform(self, informed: bool) -> None:
+        """Notes whether the programs here know of tensors what the one before them has made them of."""
+        self.informed = informed
+
+    def use_symbols_for_draws(self, draws: bool) -> None:
+        """Notes whether random numbers that are drawn after it may be symbols."""
+        self.draws = draws
+
+    def note_breaks(self, breaks: tuple[BreakCounts, ...]) -> None:
+        """Notes the graph breaks of the frames, unless that was done as another program led here."""
+        self.breaks = self.breaks or breaks
 
     def observe(self, args: tuple, kwargs: dict) -> None:
         """Notes that the values in which a call that fits no program differs from the newest program's call vary."""
@@ -194,13 +299,19 @@ class EntryPoint:
             elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
                 self.varying.add(name, {d for d, n in enumerate(memory(v).shape) if type(n) is torch.SymInt})
 
+    def clear(self) -> None:
+        """Drops all programs. The dispatcher itself stays: it is what a compiled callable holds."""
+        self.segments.clear()
+        self.dispatcher.set_entries([])
+
     def drop(self) -> None:
         """Takes the newest program away."""
         self.segments.pop()
         self.dispatcher.set_entries(self.dispatcher.entries[1:])
 
-    def add(self, nargs: int, kwnames: tuple[str, ...], segment: ResidualProgram, outside: str) -> None:
-        """Adds a program. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
+    def add(self, shape: CallShape, segment: ResidualProgram, outside: str) -> None:
+        """Adds a program for calls of that shape. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
+        nargs, kwnames = shape
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
         self.calls.add(call_under_way())
@@ -209,7 +320,7 @@ class EntryPoint:
         if export is not None:
             export(describe_guards(segment))
         # The newest first: it is what the calls look like now.
-        tally = self.region.tally
+        tally = self.region.watch.tally
         run = segment.run if tally is None else _counted(tally, segment.run, outside)
         self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)

@@ -16,7 +16,8 @@ class Event:
 
     ``kind``: "graph" (a graph went to the backend), "break" (a graph break), "recompile" (a call that no program fitted),
     "eager" (a stretch that runs in Python), "skipped" (code that is not looked into, because of a rule or a built-in skip: a disabled
-    function or block, a coroutine, a call of a region that captures nothing), "limit", "raised". Only listeners hear
+    function or block, a coroutine, a call of a region that captures nothing), "restart" (a capture on fake tensors began again, with
+    fewer symbols or on the real values), "limit", "raised". Only listeners hear
     of "program" (a segment was kept), "rules" (what a capture's rules did) and "tree" (the calls of a region that is watched).
 
     ``rule``: the text of the rule that decided; ``detail["built_in"]`` says if it is fineline's own. ``detail["stack"]``: the frames on the

@@ -25,7 +25,7 @@ ARITHMETIC = frozenset({
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.truediv, operator.pow, operator.neg, operator.pos,
     *BITWISE,
 })  # fmt: skip
-# `n = (n * 31 + 7) % 1000` in a loop comes to this in 33 turns, which take 0.2 s to capture; 64 take 1.6 s, 300 minutes.
+# `n = (n * 31 + 7) % 1000` in a loop comes to this in 33 iterations, which take 0.2 s to capture; 64 take 1.6 s, 300 minutes.
 MOST_PARTS = 200
 
 

@@ -43,7 +43,7 @@ def call_ruled(call: Call, rule: Rule) -> Frame | None:
 def operator_rule(interp: Interp, fn: Any, args: Any, kwargs: Any) -> Rule | None:
     """Returns the rule for a tensor operator, however it is spelled."""
     rules = interp.rules
-    if rules is None or not (rules.operators or rules.globs["operator"] or MARKS.operators):
+    if rules is None or (rules.operators.is_empty and not MARKS.operators):
         return None
     args, kwargs = tuple(args), kwargs or {}
     reached = _dispatched(rules, fn, args, kwargs) if rules.by_dispatch else frozenset()
@@ -55,14 +55,10 @@ OTHER: Any = object()
 
 def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[str]:
     """Returns what the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
-    # By identity: distinct C functions may compare equal.
-    key = (id(fn), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
-    if OTHER in key:
+    kinds = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
+    if OTHER in kinds:
         return dispatched(fn, args, kwargs)
-    found = rules.dispatched.get(key)
-    if found is None:
-        found = rules.dispatched[key] = (fn, dispatched(fn, args, kwargs))
-    return found[1]
+    return rules.operators.dispatched(fn, kinds, lambda: dispatched(fn, args, kwargs))
 
 
 def _kind(a: Any) -> Any:

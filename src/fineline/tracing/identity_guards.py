@@ -120,13 +120,13 @@ def guard_identity(trace: Any, a: Any, b: Any) -> None:
         trace.guards.distinct((sb, sa))
 
 
-def tell_apart(trace: Any, values: Any, hashed: bool = False) -> None:
+def guard_distinct(trace: Any, values: Any, hashed: bool = False) -> None:
     """Guards that the parts of ``values`` stay different objects if C compares them by identity, or looks them up if ``hashed``."""
     found = [trace.sources.get(id(obj)) for obj in leaves(trace, values, hashed)]
     trace.guards.distinct({src.reg: src for src in found if src is not None}.values())
 
 
-def tell_from(trace: Any, obj: Any, among: Any) -> None:
+def guard_distinct_from(trace: Any, obj: Any, among: Any) -> None:
     """Guards that ``obj`` differs from each of ``among``, because C compares it with these, but not these with each other."""
     mine, others = list(leaves(trace, (obj,))), list(leaves(trace, among))
     if not others:

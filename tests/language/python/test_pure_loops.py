@@ -1,4 +1,4 @@
-"""Loops over plain values: CPython runs the turns that are left, and nothing tells that from a run by the interpreter."""
+"""Loops over plain values: CPython runs the iterations that are left, and nothing tells that from a run by the interpreter."""
 
 from __future__ import annotations
 
@@ -689,14 +689,14 @@ LOOPS = [
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda fn: fn.__name__)
-def test_the_interpreter_takes_the_first_turns_only(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed, run = [], pure_loops._run_turns
+def test_the_interpreter_takes_the_first_iterations_only(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed, run = [], pure_loops._run_iterations
 
     def noted(interp: Any, f: Any, pure: Any) -> None:
         run(interp, f, pure)
         handed.append(f.ip == pure.end)
 
-    monkeypatch.setattr(pure_loops, "_run_turns", noted)
+    monkeypatch.setattr(pure_loops, "_run_iterations", noted)
     fineline.compile(loop, backend="eager")(torch.ones(2))
     assert handed and all(handed)
 

@@ -154,7 +154,7 @@ def test_fakes_where_warnings_are_errors() -> None:
             assert warnings.filters is filters
     finally:
         LISTENERS.all = before
-    assert heard.count("graph") == 1 and "retreat" not in heard
+    assert heard.count("graph") == 1 and "restart" not in heard
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

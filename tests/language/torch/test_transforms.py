@@ -460,7 +460,7 @@ def test_views_of_sizes_that_vary_inside_of_a_transform() -> None:
             assert all(map(torch.equal, compiled(x, w), fn(x, w)))
     finally:
         LISTENERS.all = before
-    assert "recompile" in heard and "retreat" not in heard
+    assert "recompile" in heard and "restart" not in heard
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

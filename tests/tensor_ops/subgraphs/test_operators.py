@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from fineline.frames.graph_breaks import Finished, GraphBreak
 from fineline.interp.interpreter import Interpreter
-from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.region.session.entry_frame import entry_frame
 from fineline.tracing.lessons import Lessons
 from tests.hosts import Host
 

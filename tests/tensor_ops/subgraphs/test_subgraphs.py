@@ -15,8 +15,8 @@ from fineline.fx.recorder import Recorder
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
-from fineline.region.entry_frame import entry_frame
 from fineline.region.options import Options
+from fineline.region.session.entry_frame import entry_frame
 from fineline.tensor_ops.subgraphs.allow_in_graph import leaves, parts, tensors
 from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody
 from fineline.tensor_ops.subgraphs.function_graphs import Context, capture_function, needed

@@ -1,6 +1,6 @@
-"""Turns of pure loops: CPython runs those that are left at once, on copies of the containers that the captured code has made.
+"""Iterations of pure loops: CPython runs those that are left at once, on copies of the containers that the captured code has made.
 
-If a turn raises, or a variable gets anything but plain values and containers of these, nothing has happened: the interpreter runs it.
+If an iteration raises, or a variable gets anything but plain values and containers of these, nothing has happened: the interpreter runs it.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _FURTHER = {enumerate: 1}
 
 
 def handing_over(handler: Handler, loop: PureLoop) -> Handler:
-    """Returns a handler of a jump to the start of ``loop``: behind the jump, CPython runs the turns that are left."""
+    """Returns a handler of a jump to the start of ``loop``: behind the jump, CPython runs the iterations that are left."""
 
     def jump(interp: Interp, f: Frame, arg: int) -> Frame | None:
         new = handler(interp, f, arg)
         if new is None and f.ip == arg and interp.trace.active:
-            _run_turns(interp, f, loop)
+            _run_iterations(interp, f, loop)
         return new
 
     return jump
 
 
-def _run_turns(interp: Interp, f: Frame, loop: PureLoop) -> None:
+def _run_iterations(interp: Interp, f: Frame, loop: PureLoop) -> None:
     trace, key = interp.trace, id(loop.code)
     found = trace.pure.get(key)
     if (found is not None and not found.usable) or interp.merged is not None or not may_hand_over(interp):
@@ -82,7 +82,7 @@ def _run_turns(interp: Interp, f: Frame, loop: PureLoop) -> None:
             if value is not NULL:
                 f.local[slot] = entry.value(value)
         f.ip = loop.end
-        # CPython has taken these turns.
+        # CPython has taken these iterations.
         interp.jumps = 0
 
 

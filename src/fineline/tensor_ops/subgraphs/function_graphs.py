@@ -262,8 +262,8 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
             grads = {i: compute(interp, torch.zeros_like, (outs[i],), None) for i in come}
             given = {"grad": grads.values(), "saved": held[0], "kept": held[1]}
             come_to = [grads.get(i) for i in range(len(outs))]
-            one = _backward(interp, run, ctx, once, args, given, come_to, turned=False)
-            if one[0].either and not _same(one, _backward(interp, run, ctx, once, args, given, come_to, turned=True)):
+            one = _backward(interp, run, ctx, once, args, given, come_to, opposite=False)
+            if one[0].either and not _same(one, _backward(interp, run, ctx, once, args, given, come_to, opposite=True)):
                 raise NotCapturable
         if any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"]):
             raise NotCapturable
@@ -271,10 +271,10 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
     return found, once
 
 
-def _backward(interp: Interp, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, turned: bool) -> tuple[Any, tuple]:
+def _backward(interp: Interp, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, opposite: bool) -> tuple[Any, tuple]:
     """Returns a trial of the backward, on these ``grads``: the interpreter, and the gradients of the tensors among ``args``."""
     assert interp.trial is not None
-    trial = interp.trial(interp, given, {id(ctx)}, later=True, turned=turned, again=not once)
+    trial = interp.trial(interp, given, {id(ctx)}, later=True, opposite=opposite, again=not once)
     value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
     if _state_changes(trial.recorder) > 2:
         raise NotCapturable

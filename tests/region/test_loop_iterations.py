@@ -1,4 +1,4 @@
-"""The turns of a loop with graph breaks in it have their programs in common: how many are made, when they part, and that they go."""
+"""The iterations of a loop with graph breaks in it have their programs in common: how many are made, when they part, and that they go."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def counted(x, n):
 
 
 def asked(x, n):
-    turns = torch.zeros(())
-    while turns < n:
+    iterations = torch.zeros(())
+    while iterations < n:
         x = body(x, 1)
-        turns = turns + 1
+        iterations = iterations + 1
     return x
 
 
@@ -62,10 +62,10 @@ def grown(x, n):
     return x
 
 
-def programs(compiled: Callable, fn: Callable, turns: list[int]) -> list[int]:
-    """How many are made in each call of so many turns."""
+def programs(compiled: Callable, fn: Callable, iterations: list[int]) -> list[int]:
+    """How many are made in each call of so many iterations."""
     found, before = [], LISTENERS.all
-    for n in turns:
+    for n in iterations:
         heard: list[str] = []
         LISTENERS.all = (*before, lambda event, heard=heard: heard.append(event.kind))
         try:
@@ -78,7 +78,7 @@ def programs(compiled: Callable, fn: Callable, turns: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}], ids=str)
 @pytest.mark.parametrize("fn", [ranged, counted, asked, nested, grown], ids=lambda fn: fn.__name__)
-def test_turns_have_their_programs_in_common(fn: Callable, options: dict[str, Any]) -> None:
+def test_iterations_have_their_programs_in_common(fn: Callable, options: dict[str, Any]) -> None:
     """At most 400 graph breaks are captured in one call; each would be a program, and 100 for the shorter ones."""
     found = programs(fineline.compile(fn, backend="eager", **options), fn, [100, 100, 150, 600, 500])
     assert found[0] <= 10 and found[2] <= 4 and not found[1]
@@ -86,7 +86,7 @@ def test_turns_have_their_programs_in_common(fn: Callable, options: dict[str, An
     assert max(found[3:]) <= (fn in (ranged, nested, grown))
 
 
-def test_turns_are_no_recompilation() -> None:
+def test_iterations_are_no_recompilation() -> None:
     compiled = fineline.compile(ranged, backend="eager", options={"error_on_recompile": True})
     for place in range(3):
         assert torch.equal(compiled(t(place), 50), ranged(t(place), 50))
@@ -103,7 +103,7 @@ ITEMS: dict[str, tuple[Callable, Callable]] = {
 
 
 @pytest.mark.parametrize("name", ITEMS)
-def test_turns_that_have_nothing_in_common_are_captured_as_they_come(name: str) -> None:
+def test_iterations_that_have_nothing_in_common_are_captured_as_they_come(name: str) -> None:
     """Each for its number, on the real values."""
     make, layer_of = ITEMS[name]
     items = [make(torch.nn.Linear(4, 4)) for _ in range(12)]
@@ -137,8 +137,8 @@ def said(x, n):
     return x
 
 
-def test_turns_that_come_to_differ_more_and_more_are_captured_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many programs as a region may have are too many for one place of a loop: the next capture has a place for each turn."""
+def test_iterations_that_come_to_differ_more_and_more_are_captured_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many programs as a region may have are too many for one place of a loop: the next capture has a place for each iteration."""
     compiled = fineline.compile(said, backend="eager")
     assert programs(compiled, said, [40]) < [12]
     monkeypatch.setitem(said.__globals__, "TALKS", True)
@@ -148,7 +148,7 @@ def test_turns_that_come_to_differ_more_and_more_are_captured_as_they_come(monke
         assert torch.equal(compiled(t(1), 40), said(t(1), 40))
     finally:
         LISTENERS.all = before
-    assert [text for text in heard if text.startswith("limit") and "each turn has its own" in text]
+    assert [text for text in heard if text.startswith("limit") and "each iteration has its own" in text]
     assert programs(compiled, said, [40, 40]) == [41, 0]
 
 
@@ -167,7 +167,7 @@ def test_calls_that_differ_more_and_more_run_eagerly_in_the_end(monkeypatch: pyt
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128]
 
 
-def test_a_few_turns_that_differ_do_not_part_the_rest() -> None:
+def test_a_few_iterations_that_differ_do_not_part_the_rest() -> None:
     """In each call two in a row fit no program, and then thirty are alike."""
     place = 0
 
@@ -212,7 +212,7 @@ def test_programs_may_be_dropped_in_a_loop() -> None:
     drops = []
 
     @fineline.disable
-    def turned(i):
+    def called(i):
         if drops and i == 20:
             fineline.reset()
 
@@ -222,7 +222,7 @@ def test_programs_may_be_dropped_in_a_loop() -> None:
             fineline.graph_break()
         for i in range(n):
             x = body(x, i)
-            turned(i)
+            called(i)
         return x
 
     compiled = fineline.compile(fn, backend="eager")

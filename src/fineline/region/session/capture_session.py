@@ -7,7 +7,7 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -17,10 +17,9 @@ from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.codegen.continuation import Continuation, goes_on, run_on
 from fineline.codegen.escape import real_result, settle
 from fineline.codegen.frame_state import FrameState
-from fineline.codegen.residual_program import ResidualWriter
 from fineline.errors import FinelineError, InternalError
 from fineline.exception_slots import told
-from fineline.frames.frame import Frame, stack
+from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import (
     ASKED,
     FAKES_LACK,
@@ -36,144 +35,112 @@ from fineline.frames.graph_breaks import (
     Uncompiled,
 )
 from fineline.frames.stub_frames import user_stack
-from fineline.fx.recorder import NotForGraph
-from fineline.guards.source import Source
 from fineline.interp.body_interpreter import BodyInterpreter
-from fineline.interp.break_storms import IDLE, idle_frame, leave
 from fineline.interp.interpreter import FLEETING, Interpreter
 from fineline.interp.trial import Trial
 from fineline.kinds import is_a
-from fineline.objects.deferred_texts import begin_segment, given
+from fineline.objects.deferred_texts import begin_segment
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import rules_now
 from fineline.policy.rule import Rule
 from fineline.policy.scope_stack import SCOPE
-from fineline.region.break_errors import deciding_rule, named_rule, refused
-from fineline.region.compile_decision import keep
 from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place
 from fineline.region.disabled_frames import FrameRunner
-from fineline.region.entry_frame import entry_frame
-from fineline.region.entry_point import EntryPoint, Everything
-from fineline.region.loop_merging import Way, frame_state_at, way_behind
-from fineline.region.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.rollback import amid_transforms, leave_inference_modes, may_restart, take_back
+from fineline.region.entry_point import CallShape, EntryPoint, Everything
+from fineline.region.interface import CapturingRegion
+from fineline.region.loop_merging import Way
+from fineline.region.session.break_errors import deciding_rule, named_rule, refused
+from fineline.region.session.compile_decision import keep
+from fineline.region.session.continuations import Continuations
+from fineline.region.session.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
+from fineline.region.session.rollback import Checkpoint, amid_transforms, leave_inference_modes, may_restart
+from fineline.region.session.segment_end import SegmentEnd
+from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.report.events import Event
-from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.compute import computing
 from fineline.tensor_ops.user_modes import watching
-from fineline.torch_facts.thread_state import hidden_states
 
 log = logging.getLogger("fineline")
 
 
 # Graph breaks that a user's rule or option asked for.
 DECLARED = ASKED | {"FL403"}
-TEXTS = frozenset({str, bytes})
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BREAKS = 400
+
+
+class Mode(NamedTuple):
+    """How a session captures."""
+
+    # Whether it captures at all.
+    captures: bool = True
+    # On the real values in any case.
+    live: bool = False
+    # Its writes are taken back in the end, and it ends where a single program can't stand for the call.
+    trial: bool = False
+    # The reason why an attempt in the other mode stopped.
+    why: str = ""
+
+
+CAPTURE = Mode()
 
 
 class CaptureSession:
     """One captured call: from the region's entry or a continuation to the return, through any number of graph breaks."""
 
     def __init__(
-        self, region: Any, entry_point: EntryPoint, args: tuple, kwargs: dict, capture: bool = True, live: bool = False, trial: bool = False, why: str = ""
+        self, region: CapturingRegion, entry_point: EntryPoint, args: tuple, kwargs: dict, mode: Mode = CAPTURE, thrown: BaseException | None = None
     ) -> None:
-        """Sets up a session. ``live``: on the real values in any case. ``why``: the reason why an attempt in the other mode stopped."""
+        """Sets up a session. ``thrown``: what the entry point raises."""
         self.region = region
-        self.why = why
+        self.mode = mode
         self.start = entry_point
-        # Its writes are taken back in the end; whether a program stands for all of the call.
-        self.trial = trial
+        # Whether a program stands for all of the call.
         self.kept = False
-        self.call = (args, kwargs)
-        self.hidden = hidden_states() if capture else None
-        self.blocks = SCOPE.blocks
+        # Whether nothing more is captured.
+        self.ended = not mode.captures
+        # Whether all is over, and nothing is held any more.
+        self.released = False
+        # What is done instead of the rest of this session.
+        self.behind: Callable[[], Any] | None = None
+        # Of the newest segment.
         self.entry_point = entry_point
-        # The graph breaks so far: how many at each place.
-        self.passed = entry_point.passed
-        self.nargs, self.kwnames = len(args), tuple(kwargs)
-        self.interp = interp = region.make_interpreter(region.options, region.lessons, self)
-        interp.undoable = breaks_here(region.options.breaks) != "any" or trial
-        interp.shows_layouts = region.shows_graphs
-        interp.trace.mutations.ahead, region.ahead = region.ahead, []
+        self.call = (args, kwargs)
+        self.shape = CallShape(len(args), tuple(kwargs))
+        self.checkpoint = Checkpoint(hidden=mode.captures)
+        self.interp = interp = self._interpreter(args, kwargs)
+        self.ways = Continuations(region, interp, entry_point.passed)
+        begin = functools.partial(begin_at, interp, region.fn, entry_point, args, kwargs)
+        self.beginning = TRACERS.holding(begin) if interp.fakes is not None else begin()
+        if thrown is not None:
+            interp.pending, self.beginning = None, self.beginning._replace(thrown=thrown)
+
+    def _interpreter(self, args: tuple, kwargs: dict) -> Interpreter:
+        """Returns an interpreter for the session."""
+        region, entry_point, mode = self.region, self.entry_point, self.mode
+        interp = region.watch.interpreter(region.options, region.lessons, self)
+        interp.shows_layouts = region.graphs.are_seen
+        interp.trace.mutations.ahead = region.state.take_cached_calls()
         interp.rules = rules_now(region.options.policy, interp.fired)
-        interp.undoable = interp.undoable or (interp.rules is not None and interp.rules.refuse)
-        if not capture:
+        interp.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
+        if not mode.captures:
             interp.trace.active = False
-            self.ended = True
-        elif not live and not amid_transforms(entry_point is region.entry):
-            interp.trace.symbols = symbols = region.symbols(interp, entry_point, args, kwargs, bool(why) or entry_point.draws)
-            interp.fakes = interp.known.fakes = symbols and symbols.fakes
+        elif not mode.live and not amid_transforms(entry_point is region.entry):
+            symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or entry_point.draws)
+            interp.trace.symbols = symbols
+            interp.fakes = interp.known.fakes = symbols.fakes if symbols is not None else None
             # Without graph breaks, all that has happened can be undone.
-            interp.switches = not (trial or symbols or why) and entry_point is region.entry and region.options.fullgraph
-            interp.restartable = not trial
+            interp.switches = not (mode.trial or symbols or mode.why) and entry_point is region.entry and region.options.fullgraph
+            interp.restartable = not mode.trial
         interp.unsteady = entry_point.varying.unsteady
-        if entry_point.blocked:
-            interp.resumes = True
-        if entry_point.frame_state is not None and entry_point.frame_state.chain in region.turns.unrolled:
-            interp.turn = weakref.ref(entry_point.varying)
-        if entry_point.frame_state is not None and (entry_point.frame_state.turned or entry_point.frame_state.carried):
+        interp.resumes = entry_point.stretch is not None
+        state = entry_point.frame_state
+        if state is not None and region.entry_points.iterations.are_unrolled(state):
+            interp.iteration = weakref.ref(entry_point.varying)
+        if state is not None and (state.loop_numbers or state.carried):
             # Those of a loop's iterations go on: each iteration would be captured.
             interp.few_keys = 1
-        self.stop: BaseException | None = None
-        self.containers: list = []
-        if interp.fakes is not None:
-            TRACERS.holding(self._enter, args, kwargs)
-        else:
-            self._enter(args, kwargs)
-
-    def _enter(self, args: tuple, kwargs: dict) -> None:
-        """Makes the frames that the run begins with."""
-        entry_point, interp = self.entry_point, self.interp
-        if entry_point.frame_state is None:
-            interp.frame = entry_frame(interp, self.region.fn, args, kwargs)
-        else:
-            names = [*entry_point.frame_state.names, "failure" if entry_point.raised else "result"]
-            args = self._roots(args, names)
-            then, self.containers, made = entry_point.frame_state.build(interp, args[:-1])
-            interp.trace.made.update(map(id, made))
-            for f, counts in zip(stack(interp.frame), entry_point.idle, strict=False):
-                f.idle, f.worked = counts
-            interp.note_continuation(entry_point.frame_state.stack)
-            if entry_point.raised:
-                self.stop = args[-1]
-            else:
-                assert interp.frame is not None
-                interp.pending = (args[-1], then)
-
-    def _roots(self, values: Any, names: list[str]) -> tuple:
-        """Registers what is alive after a graph break, last what the eager call gave or raised."""
-        trace = self.interp.trace
-        roots = [trace.guards.root(i, name, v) for i, (v, name) in enumerate(zip(values, names, strict=True))]
-        trace.given = roots[-1]
-        return tuple([self._root(v, src) for v, src in zip(values, roots, strict=True)])
-
-    def _root(self, v: Any, src: Source) -> Any:
-        """Registers what a graph break has left; a text of it that varies, also in a tuple, has not been read so far."""
-        trace, varying = self.interp.trace, self.entry_point.varying
-        if self.entry_point.frame_state is None or not varying.texts or breaks_here(self.region.options.breaks) != "any":
-            return trace.read(v, src)
-        if type(v) in TEXTS and src.text() in varying.texts:
-            return given(self.interp, v, src)
-        parts = [(x, trace.guards.access(src, "index", i, x)) for i, x in enumerate(v)] if type(v) is tuple and not src.checked else []
-        if not any([type(x) in TEXTS and part.text() in varying.texts for x, part in parts]):
-            return trace.read(v, src)
-        trace.check_type(src, tuple)
-        trace.guards.check(src, "len", len(v))
-        trace.adopt(v, src)
-        found = tuple([self._root(x, part) for x, part in parts])
-        trace.adopt(found, src)
-        return found
-
-    def _iterated(self, containers: list) -> None:
-        """Iterators over these are under way: what they give must be known."""
-        trace = self.interp.trace
-        try:
-            for v in containers:
-                trace.expand(v)
-        except NotForGraph as e:
-            self.interp.fail("FL413", str(e), False)
+        return interp
 
     def go(self) -> Any:
         """Returns the result of the call."""
@@ -207,11 +174,11 @@ class CaptureSession:
 
     def _go(self) -> Any:
         interp, region = self.interp, self.region
-        if region.tally is not None:
-            region.tally.where.append(interp.fate)
+        if region.watch.tally is not None:
+            region.watch.tally.where.append(interp.fate)
         try:
-            self._iterated(self.containers)
-            value = interp.run(self.stop)
+            guard_iterated(interp, self.beginning.containers)
+            value = interp.run(self.beginning.thrown)
         except Finished as done:
             value = done.value
         except Restart as e:
@@ -225,9 +192,9 @@ class CaptureSession:
                 self._release()
                 raise
             elif interp.abandoned is None:
-                region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
+                region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
                 if not is_a(e, FLEETING):
-                    self._count_failure("the captured call raises")
+                    self.region.eager.count_failure("the captured call raises")
                 self._release()
                 raise
         if self.behind is not None:
@@ -235,37 +202,15 @@ class CaptureSession:
         if interp.abandoned is not None:
             return self._abandon(interp.abandoned)
         if interp.trace.active:
-            try:
-                writer = region.writer(interp.trace, self._name())
-                try:
-                    with computing(interp):
-                        writer.returns(value)
-                        keep(self, writer)
-                finally:
-                    writer.rebuild.close()
-                self.kept = True
-                if interp.fakes is not None and not self.trial:
-                    # Not here, where what the program raises would be taken for an error of the writing.
-                    self.behind = functools.partial(self._now, *self.call)
-            except Restart as e:
-                self._restart(e.error, e.text, e.again, e.draws)
-            except NotReconstructible as e:
-                self._move_out(e)
-                self._failed(e.error, e.text)
-            except FinelineError as e:
-                return self._abandon(e)
-            except Exception as e:
-                let_pass(e)
-                log.debug("fineline: writing a program failed", exc_info=True)
-                self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
+            self._keep_program(value)
         if self.behind is not None:
             return None
         if interp.abandoned is not None:
             return self._abandon(interp.abandoned)
         if not interp.trace.active:
             self._given_up()
-        if self.trial:
-            take_back(self)
+        if self.mode.trial:
+            self.take_back()
             self._release()
             return None
         self._release()
@@ -273,24 +218,56 @@ class CaptureSession:
         del value
         return real_result(interp, result)
 
+    def _keep_program(self, value: Any) -> None:
+        """Writes the program of the segment in which the call returns ``value``, and keeps it."""
+        region, interp = self.region, self.interp
+        try:
+            writer = region.writer(interp.trace, self._name())
+            try:
+                with computing(interp):
+                    writer.returns(value)
+                    keep(region, self.entry_point, self.shape, writer, None, False)
+            finally:
+                writer.rebuild.close()
+            self.kept = True
+            if interp.fakes is not None and not self.mode.trial:
+                # Not here, where what the program raises would be taken for an error of the writing.
+                self.behind = functools.partial(self._now, *self.call)
+        except Restart as e:
+            self._restart(e.error, e.text, e.again, e.draws)
+        except NotReconstructible as e:
+            self._move_out(e)
+            self._failed(e.error, e.text)
+        except FinelineError as e:
+            interp.abandoned = e
+        except Exception as e:
+            let_pass(e)
+            log.debug("fineline: writing a program failed", exc_info=True)
+            self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
+
+    def take_back(self) -> None:
+        """Undoes what the newest segment has done."""
+        self.checkpoint.take_back(self.interp)
+
     def _comes_from_outside(self, e: BaseException) -> bool:
         """Returns whether ``e`` has come from outside during this run, or leaves an eager call that it begins behind."""
-        return self.interp.interrupted_by(e) or (e is self.stop and asynchronous(e) is e)
+        return self.interp.interrupted_by(e) or (e is self.beginning.thrown and asynchronous(e) is e)
 
     def _interrupted(self, e: BaseException) -> bool:
         """Ends this session because of an exception from outside; returns whether handlers in the frames at its entry point must see it."""
         region, interp = self.region, self.interp
-        region.interrupt, self.behind = e, None
-        region._note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
-        if interp.fakes is not None or self.trial:
-            take_back(self)
+        region.state.interrupt(e)
+        self.behind = None
+        region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
+        if interp.fakes is not None or self.mode.trial:
+            self.take_back()
         leave_inference_modes(interp)
         frame_state = self.entry_point.frame_state
         return interp.fakes is not None and self.entry_point is self.start and frame_state is not None and bool(frame_state.has_handlers)
 
     def _name(self) -> str:
         fn = self.region.fn
-        return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.programs}_{id(self.region):x}"
+        return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.budget.programs}_{id(self.region):x}"
 
     # -- what the interpreter asks: CaptureHost ------------------------------------------------------------------
     sub_interpreters = (Trial, BodyInterpreter)
@@ -301,7 +278,7 @@ class CaptureSession:
 
     @property
     def fired(self) -> Counter[Rule]:
-        return self.region.fired
+        return self.region.reports.fired
 
     def before_eager_call(self, interp: Interpreter, graph_break: GraphBreak) -> None:
         """Makes real what an eager call gets, while nothing is captured."""
@@ -314,7 +291,7 @@ class CaptureSession:
 
     def may_restart(self) -> bool:
         """Returns whether the segment can be taken back and captured on fakes."""
-        return may_restart(self)
+        return not self.mode.why and may_restart(self.interp, self.entry_point is self.start)
 
     def on_graph_break(self, interp: Interpreter, graph_break: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment."""
@@ -328,20 +305,20 @@ class CaptureSession:
         place = user_place(f, self.region.fn)
         declared = self._allow_break(interp, f, graph_break, place)
         if graph_break.error == STOPS:
-            return stop_in_debugger(self, graph_break, place)
+            return self._stop_in_debugger(graph_break, place)
         self._note_break(f, graph_break, place)
-        if self.graph_breaks >= MOST_BREAKS:
+        if self.ways.graph_breaks >= MOST_BREAKS:
             interp.fail("FL428", f"over {MOST_BREAKS} graph breaks in one call, the last because {graph_break.reason}", False)
             return interp.beyond(graph_break)
-        ended = self._end_segment(interp, f, graph_break, place, declared)
-        if ended is None:
+        end = self._end_segment(f, graph_break, place, declared)
+        if end is None:
             # Not in there: what the call raises would have an exception of fineline's as its context.
             return interp.beyond(graph_break)
-        frame_state, writer, after, failed = ended
+        frame_state, after, failed = end.frame_state, end.after, end.failed
         frame_state.pass_on()
-        settle(interp, graph_break, writer.rebuild.built)
+        settle(interp, graph_break, end.writer.rebuild.built)
         interp.trace.forget()
-        del writer, ended
+        del end
         try:
             value = interp.beyond(graph_break)
         except BaseException as e:
@@ -352,6 +329,16 @@ class CaptureSession:
         interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
         self._begin(after, frame_state, value, "result")
         return value
+
+    def _stop_in_debugger(self, graph_break: GraphBreak, place: tuple[str, int]) -> Any:
+        """Continues the call in Python, and all later calls; from its start if it had no visible effect yet."""
+        region, interp = self.region, self.interp
+        stop_in_debugger(region, interp, graph_break, place)
+        if interp.fakes is not None or (self.entry_point is self.start is region.entry and self.may_restart()):
+            raise Restart(graph_break.error, graph_break.reason)
+        interp.fail(graph_break.error, graph_break.reason, False)
+        self.ended = True
+        return interp.beyond(graph_break)
 
     def _allow_break(self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int]) -> bool:
         """Returns whether the user has declared the graph break; raises where none may be."""
@@ -365,12 +352,12 @@ class CaptureSession:
         if rule_here is not None:
             graph_break.rule = str(rule_here)
         elif breaks == "none" or (breaks == "declared" and graph_break.error not in ASKED):
-            if reads and interp.fakes is None and self.why not in ("", graph_break.reason):
-                graph_break.reason += f", and in fake mode {self.why}"
+            if reads and interp.fakes is None and self.mode.why not in ("", graph_break.reason):
+                graph_break.reason += f", and in fake mode {self.mode.why}"
             rule = named_rule(graph_break, place)
             interp.abandoned = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
             raise CaptureAborted
-        if self.trial:
+        if self.mode.trial:
             interp.abandoned = NotOneGraph()
             raise CaptureAborted
         return rule_here is not None or graph_break.error in DECLARED
@@ -379,45 +366,29 @@ class CaptureSession:
         """Reports the graph break, and the function that capture skips at it."""
         frames = user_stack(f)
         rule, built_in = deciding_rule(graph_break, place)
-        self.region._note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
+        self.region.reports.note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
         if graph_break.error in UNSEEN:
             unseen = place_of(graph_break.fn) if graph_break.error != "FL430" and hasattr(graph_break.fn, "__code__") else place
             where = unseen if unseen[1] else place
-            self.region._note(Event("skipped", graph_break.error, graph_break.reason, *where, graph_break.rule, detail={"stack": frames}))
+            self.region.reports.note(Event("skipped", graph_break.error, graph_break.reason, *where, graph_break.rule, detail={"stack": frames}))
 
-    def _end_segment(
-        self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool
-    ) -> tuple[FrameState, ResidualWriter, Way, Way | None] | None:
-        """Returns the state of the frames, the segment's writer and the ways on, with a result and with an exception; None if nothing more is captured."""
-        region = self.region
-        idle = idle_frame(interp, declared)
-        if idle is not None:
-            newly = leave(interp, idle)
-            text = f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly"
-            region._note(Event("eager", "FL436", text, *place, detail={"stack": user_stack(f)}))
+    def _end_segment(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool) -> SegmentEnd | None:
+        """Writes the program of the segment that ends at a graph break, and keeps it; returns None if nothing more is captured."""
+        region, interp = self.region, self.interp
+        end = SegmentEnd(region, interp, self.ways, graph_break, place, declared)
+        end.leave_storm()
         try:
-            frame_state = frame_state_at(self, graph_break)
-            writer, after, failed = self._written(frame_state, graph_break, place, declared, idle is not None)
-            while found := frame_state.reduced & writer.rebuild.built:
-                frame_state = frame_state_at(self, graph_break, frame_state.held | found)
-                writer, after, failed = self._written(frame_state, graph_break, place, declared, idle is not None)
-            self.passed = self._passed(frame_state)
-            interp.note_break(frame_state.stack)
+            end.write(self._name())
+            self.ways.pass_by(end.frame_state)
+            interp.note_break(end.frame_state.stack)
             with computing(interp):
-                keep(self, writer, declared)
-            entry_points = [after.entry_point] if failed is None else [after.entry_point, failed.entry_point]
-            if idle is not None:
-                after.entry_point.left, after.entry_point.newly_left, after.entry_point.blocked = idle.info, newly, True
-            region.entry_points += [entry_point for entry_point in entry_points if not entry_point.met]
-            self._note_place(f)
-            if interp.trace.active:
-                self._tell_texts(frame_state, graph_break, after.entry_point, entry_points)
+                keep(region, self.entry_point, self.shape, end.writer, declared, interp.outside == "skipped")
+            end.add_entry_points(f)
             if interp.fakes is not None:
-                for entry_point in entry_points:
-                    entry_point.vary(frame_state.roots, interp.memory)
-                self._leave(frame_state, functools.partial(self._now, *self.call))
+                end.vary()
+                self._leave(end.frame_state, functools.partial(self._now, *self.call))
         except NotReconstructible as e:
-            self._give_segment_up(interp, e)
+            self._give_segment_up(e)
         except FinelineError as e:
             interp.abandoned = e
             raise CaptureAborted from None
@@ -425,95 +396,61 @@ class CaptureSession:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
             interp.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
-        return (frame_state, writer, after, failed) if interp.trace.active else None
+        return end if interp.trace.active else None
 
-    def _give_segment_up(self, interp: Interpreter, e: NotReconstructible) -> None:
+    def _give_segment_up(self, e: NotReconstructible) -> None:
         """Gives the segment up because of a value that no program can make again, and learns what the next capture leaves out."""
+        interp = self.interp
         interp.fail(e.error, e.text, False)
         if interp.fakes is not None:
             raise Restart(e.error, e.text) from None
         if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
             # The context can't leave its graph; entered between two graphs, it is a value like others.
-            self.region.lessons.inference_mode_breaks = True
+            self.region.lessons.learn("inference_mode_breaks", True)
         elif not self._move_out(e):
             move_out(self.region.lessons, interp.frame)
 
-    def _written(self, frame_state: FrameState, graph_break: GraphBreak, place: tuple, declared: bool, alone: bool) -> tuple[ResidualWriter, Way, Way | None]:
-        """Returns a program up to a graph break, and the ways on behind it: with its result, and with its exception if somebody handles that."""
-        frame_state.place = place
-        passed = self._passed(frame_state)
-        after = way_behind(self, frame_state, False, declared, passed, alone)
-        failed = way_behind(self, frame_state, True, declared, passed, alone) if frame_state.has_handlers else None
-        for entry_point, _ in (after, failed) if failed is not None else (after,):
-            entry_point.idle = entry_point.idle or tuple([(f.idle, f.worked) for f in stack(self.interp.frame)])
-        writer = ResidualWriter(self.interp.trace, self._name())
-        behind = (after.go_on, failed.go_on if failed is not None else None)
-        interp = self.interp
-        with computing(interp):
-            writer.graph_break(graph_break.fn, graph_break.args_, graph_break.kwargs, frame_state.roots, *behind, interp.place(), interp.handled)
-        return writer, after, failed
-
-    def _note_place(self, f: Frame) -> None:
-        """Notes where the frames around a graph break are: the loops that they are in go round it."""
-        for frame in stack(f):
-            self.region.lessons.break_places.setdefault(frame.info.code, set()).add(frame.ip)
-
-    def _tell_texts(self, frame_state: FrameState, graph_break: GraphBreak, after: EntryPoint, entry_points: list[EntryPoint]) -> None:
-        """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
-        texts = self.interp.texts
-        for name in [name for name, v in zip(frame_state.names, frame_state.roots, strict=True) if id(v) in texts]:
-            for entry_point in entry_points:
-                entry_point.varying.add_text(name)
-        if graph_break.error == "FL448" or any([id(a) in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
-            after.varying.add_made("result")
-
-    @property
-    def graph_breaks(self) -> int:
-        return sum(self.passed.values())
-
-    def _passed(self, frame_state: FrameState) -> dict:
-        return {**self.passed, frame_state.stack: self.passed.get(frame_state.stack, 0) + 1}
-
     def _leave(self, frame_state: FrameState, behind: Callable[[], Any]) -> NoReturn:
-        """Ends this run at a graph break: the programs behind it do the rest of the call."""
-        frame_state.roots, frame_state.containers, frame_state.decomposed = [], [], []
+        """Ends this session at a graph break: the programs behind it do the rest of the call."""
+        frame_state.drop_live_values()
         self.interp.forget_generators()
         self.behind = behind
         raise Finished(None)
 
     def _begin(self, way: Way | None, frame_state: FrameState, value: Any, name: str) -> None:
+        """Begins the next segment, at the entry point that a ``way`` leads to; None: nothing more is captured."""
         interp = self.interp
-        entry_point, live = way.entry_point if way is not None else None, (*frame_state.roots, value)
-        if way is not None and (way.leads_back(live) or way.entry_point.met or frame_state.turned or frame_state.carried or way.entry_point.varying.told_apart):
+        live = (*frame_state.roots, value)
+        if way is not None and (
+            way.leads_back(live) or way.entry_point.met or frame_state.loop_numbers or frame_state.carried or way.entry_point.varying.varies
+        ):
             # What varies here is known from other calls, and only fake mode has symbols.
             self._leave(frame_state, functools.partial(_at, way.go_on, live))
-        roots, containers, decomposed = frame_state.roots, frame_state.containers, frame_state.decomposed
+        containers, decomposed = frame_state.containers, frame_state.decomposed
         # The frame state outlives the call: it must not hold what was alive in it.
-        frame_state.roots, frame_state.containers, frame_state.decomposed = [], [], []
+        frame_state.drop_live_values()
         # The user's handlers may run on either at any moment, for an interrupt: the earlier one is closed when nothing reads by it any more.
         earlier = interp.trace
         begin_segment(interp)
         earlier.guards.close()
-        self.hidden, self.blocks = hidden_states(), SCOPE.blocks
-        if entry_point is None:
+        self.checkpoint = Checkpoint()
+        if way is None:
             interp.trace.active = False
             self.ended = True
             return
-        self.entry_point, entry_point.informed, interp.unsteady = entry_point, bool(interp.known), entry_point.varying.unsteady
-        self.nargs, self.kwnames = len(roots) + 1, ()
-        self._roots([*roots, value], [*frame_state.names, name])
-        self._iterated(containers)
+        self.entry_point = entry_point = way.entry_point
+        entry_point.inform(bool(interp.known))
+        interp.unsteady = entry_point.varying.unsteady
+        self.shape = CallShape(len(live))
+        register(interp, entry_point, live, [*frame_state.names, name])
+        guard_iterated(interp, containers)
         interp.trace.made.update(map(id, decomposed))
 
-        if entry_point.left or None in SCOPE.blocks or watching():
+        leaves = entry_point.stretch is not None and entry_point.stretch.leaves_function
+        if leaves or None in SCOPE.blocks or watching():
             interp.trace.active, interp.resumes = False, True
-            entry_point.blocked = self.ended = True
-
-    ended = False
-    # Whether all is over, and nothing is held any more.
-    released = False
-    # The rest of the call, behind a block in which nothing was captured.
-    behind: Callable[[], Any] | None = None
+            entry_point.run_eagerly_after()
+            self.ended = True
 
     def resume(self, interp: Interpreter, graph_break: GraphBreak) -> Any:
         """Leaves this run, which captures nothing, for an entry point behind it: its programs, or a new capture."""
@@ -524,38 +461,37 @@ class CaptureSession:
         try:
             frame_state = FrameState(interp, graph_break, constants=False)
         except NotReconstructible as e:
-            self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
+            self.region.reports.note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
             return interp.beyond(graph_break)
         frame_state.place = place
         frame_state.pass_on()
         interp.note_break(frame_state.stack)
         live = (*frame_state.roots, interp.beyond(graph_break))
-        dispatcher = next((d for s, d in self.entry_point.resumed if s.frame_state is not None and s.frame_state.same(frame_state)), None)
-        if dispatcher is None and self.graph_breaks >= MOST_BREAKS:
+        stretch = self.entry_point.run_eagerly_after()
+        dispatcher = stretch.dispatcher_at(frame_state)
+        if dispatcher is None and self.ways.graph_breaks >= MOST_BREAKS:
             text = f"over {MOST_BREAKS} graph breaks in one call, the last behind a block"
-            self.region._note_once(Event("eager", "FL428", text, *place, detail=frames))
+            self.region.reports.note_once(Event("eager", "FL428", text, *place, detail=frames))
             return live[-1]
         if dispatcher is None:
             # A function that is left is one graph break, as it will be at the next call.
-            self.passed = {place: n for place, n in self.passed.items() if self.entry_point.left not in [info for info, _ in place]}
-            self.passed = self._passed(frame_state)
-            if len(self.entry_point.resumed) >= self.region.options.recompile_limit:
-                reason = f"calls leave the block in {len(self.entry_point.resumed)} different states, which is the region's recompile_limit"
-                self.region._note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place, detail=frames))
+            self.ways.leave_function(stretch)
+            self.ways.pass_by(frame_state)
+            if stretch.ends >= self.region.budget.limit:
+                reason = f"calls leave the block in {stretch.ends} different states, which is the region's recompile_limit"
+                self.region.reports.note_once(Event("limit", "FL104", f"{reason}; from here on they go on eagerly", *place, detail=frames))
                 return live[-1]
-            entry_point = EntryPoint(self.region, frame_state, False, passed=self.passed)
-            dispatcher = entry_point.dispatcher
-            self.entry_point.resumed.append((entry_point, dispatcher))
-            self.region.entry_points.append(entry_point)
-        if self.entry_point.newly_left and not self.region.options.error_on_recompile:
+            entry_point = self.region.entry_points.new(self.region, frame_state, False, passed=self.ways.passed)
+            dispatcher = stretch.add(entry_point)
+            self.region.entry_points.add([entry_point])
+        if not self.region.options.error_on_recompile and stretch.was_newly_left():
             # From the next call on, the function that has returned is one call.
-            self.entry_point.newly_left = False
             start_anew(self.region)
         return self._leave(frame_state, functools.partial(_at, dispatcher, live))
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """Returns the call itself, by the program that fake mode has made of it."""
-        take_back(self)
+        self.take_back()
         self.interp.trace.mutations.forget()
         _, _, program, run = self.entry_point.dispatcher.entries[0]
         roots = (*args, *kwargs.values())
@@ -572,32 +508,35 @@ class CaptureSession:
     def _restart(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
         """Undoes this attempt, and arranges that the call is captured in another mode, outside of any handler of this session's exceptions."""
         roots = tuple([src.value for src in self.interp.trace.guards.roots()])
-        take_back(self, anew=True)
+        mutations = self.interp.trace.mutations
+        # The calls of caches that have counted: the next attempt is not to count there again.
+        self.region.state.leave_cached_calls([*mutations.ahead, *mutations.cached])
+        self.take_back()
         self.interp.trace.mutations.forget()
         self.interp.forget_calls()
-        if self.region.tally is not None:
-            self.region.tally.drop()
+        if self.region.watch.tally is not None:
+            self.region.watch.tally.drop()
         fake = self.interp.fakes is not None
-        if self.trial:
+        if self.mode.trial:
             # Somebody wants to know what fake mode makes of the call.
             self._release()
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
             how = "with fewer symbols" if again else "on its real values"
-            self.region._note(Event("retreat", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
+            self.region.reports.note(Event("restart", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
         if error == STOPS and self.entry_point is self.start is self.region.entry:
             self.behind = functools.partial(self.region.fn, *args, **kwargs)
             return
         if draws is not None:
-            self.entry_point.draws = draws
+            self.entry_point.use_symbols_for_draws(draws)
         if self.entry_point is not self.start:
             # On the real values, after a graph break: what lies before it stays.
             self.behind = functools.partial(_at, self.entry_point.dispatcher, roots)
             return
         fixed = again or draws is not None
-        why = self.why if fixed else text
-        self.behind = lambda: CaptureSession(self.region, self.entry_point, args, kwargs, live=fake and not fixed, why=why).go()
+        why = self.mode.why if fixed else text
+        self.behind = lambda: CaptureSession(self.region, self.entry_point, args, kwargs, Mode(live=fake and not fixed, why=why)).go()
 
     def _failed(self, error: str, text: str) -> None:
         try:
@@ -617,7 +556,7 @@ class CaptureSession:
             return None
         untouched = fake or self.start is self.entry_point is region.entry
         if untouched:
-            take_back(self)
+            self.take_back()
         inputs = {id(src.value) for _, src in interp.trace.recorder.inputs}
         rerun = fake or (untouched and (not (inputs and interp.trace.recorder.mutated) or bool(interp.trace.mutations.storages)))
         args, kwargs = self.call
@@ -628,11 +567,11 @@ class CaptureSession:
             given_up(region, error.id, "")
             raise error
         text = f"{type(error).__name__}: {error}"
-        region._note(Event("eager", "FL901", text, *place_of(region.fn)))
+        region.reports.note(Event("eager", "FL901", text, *place_of(region.fn)))
         if not rerun:
             raise InternalError(text, where="{}:{}".format(*place_of(region.fn)), stack=call_stack(region.fn, None)) from error
         log.warning("fineline: %s:%s: an internal error; the call runs eagerly: %s", *place_of(region.fn), text)
-        self._count_failure(text)
+        self.region.eager.count_failure(text)
         return region.run_eagerly(self.entry_point, args, kwargs)
 
     def _move_out(self, e: NotReconstructible) -> bool:
@@ -642,13 +581,6 @@ class CaptureSession:
             return True
         return make_outside(self.region, self.entry_point, e.called_at)
 
-    def _count_failure(self, reason: str) -> None:
-        region = self.region
-        region.failures += 1
-        if region.failures > region.options.recompile_limit and region.eager_reason is None and not region.options.fullgraph:
-            region.eager_reason = reason
-            log.warning("fineline: %s:%s: calls run eagerly from now on: %s", *place_of(region.fn), reason)
-
     def _given_up(self) -> None:
         if self.ended:
             return
@@ -657,20 +589,20 @@ class CaptureSession:
         known = bool(interp.failed_at[0])
         file, line = interp.failed_at if known else place_of(region.fn)
         stack = interp.failed_stack if known else call_stack(region.fn, None)
-        region._note(Event("eager", error, text, file, line, detail={"stack": stack}))
+        region.reports.note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)
-        self._count_failure(text)
+        self.region.eager.count_failure(text)
 
     def _release(self) -> None:
         self.released = True
-        if self.region.tally is not None and self.region.tally.where:
-            self.region.tally.close("eager")
-            self.region.tally.where.pop()
+        if self.region.watch.tally is not None and self.region.watch.tally.where:
+            self.region.watch.tally.close("eager")
+            self.region.watch.tally.where.pop()
         if self.interp.rules is not None:
             self.interp.rules.settle()
-        if self.region.fired:
-            self.region.tell_rules()
-        self.region.tell_tree()
+        if self.region.reports.fired:
+            self.region.reports.tell_rules()
+        self.region.reports.tell_tree(self.region.watch)
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         interp = self.interp
         if interp.interrupt is not None:
@@ -683,11 +615,11 @@ class CaptureSession:
             interp.trace.symbols = None
         interp.known.clear()
         interp.texts.clear()
-        if self.behind is None and not self.trial:
+        if self.behind is None and not self.mode.trial:
             # Of a trial, what was written is still to be undone.
             interp.trace.mutations.forget()
         interp.close()
-        self.stop = None
+        self.beginning = Beginning()
         self.call = ((), {})
 
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import itertools
 from types import CodeType
-from typing import Any
 
 from torch import Tensor
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.codegen.frame_state import Const, roots_of
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own, user_stack
+from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
-from fineline.region.rollback import may_restart
+from fineline.region.entry_point import EntryPoint
+from fineline.region.interface import CapturingRegion
 from fineline.report.events import Event
 from fineline.stacks import is_library, is_standard_library
 from fineline.tracing.lessons import EagerFunction, Lessons
 
 _SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
-# Each makes up to as many programs as the limit allows.
-MOST_STARTS = 8
 # What would only be met again at the next capture.
 HOPELESS = frozenset({"FL427", "FL428"})
 
 
-def make_outside(region: Any, entry_point: Any, called_at: Any) -> bool:
+def make_outside(region: CapturingRegion, entry_point: EntryPoint, called_at: tuple[CodeType, int] | None) -> bool:
     """Makes the call at ``called_at`` run eagerly between graphs from the next capture on; returns whether this is known to help."""
     if called_at is None or called_at in region.lessons.eager_sites:
         return False
@@ -37,13 +36,30 @@ def make_outside(region: Any, entry_point: Any, called_at: Any) -> bool:
     return True
 
 
-def leave_out(region: Any, entry_point: Any, live: tuple, reader: CodeType | None) -> str:
+def leaves_out(region: CapturingRegion, entry_point: EntryPoint, args: tuple, kwargs: dict) -> bool:
+    """Makes a function that needs a program for each value run eagerly from the next capture on; returns whether there is one."""
+    # What is left out is a graph break, which has to be allowed.
+    options = region.options
+    if options.limit_is_error or options.error_on_recompile or options.breaks != "any":
+        return False
+    found = entry_point.failing(args, kwargs)
+    place = found[0].reads.place(found[1]) if found is not None else None
+    name = _leave_out(region, entry_point, (*args, *kwargs.values()), place[0].code if place is not None else None)
+    if not name:
+        return False
+    text = f"{name} has a program for each value, {region.budget.limit} so far; from the next call on it runs eagerly by itself"
+    region.reports.note_at(entry_point, "eager", "FL448", text)
+    start_anew(region)
+    return True
+
+
+def _leave_out(region: CapturingRegion, entry_point: EntryPoint, live: tuple, reader: CodeType | None) -> str:
     """Has a function run eagerly from now on, as one call, where there is a program for each value; -> its name, "" for none.
 
     It is the outermost function of a library that ``entry_point`` lies in, as `json.dumps`, or else the user's innermost one, if no tensor is
     alive there; or else the ``reader`` of the value, if that comes with Python. ``live``: the values that are alive at the entry point.
     """
-    if region.starts >= MOST_STARTS:
+    if not region.budget.may_start_anew:
         return ""
     frames = entry_point.frame_state.called_frames() if entry_point.frame_state is not None else []
     of_library = list(itertools.takewhile(lambda shape: is_own(shape.info.code) or is_library(shape.info.code.co_filename), frames))
@@ -56,7 +72,7 @@ def leave_out(region: Any, entry_point: Any, live: tuple, reader: CodeType | Non
     return str(reader.co_qualname) if reader is not None and is_standard_library(reader.co_filename) and _leave(region, reader) else ""
 
 
-def _leave(region: Any, code: CodeType) -> bool:
+def _leave(region: CapturingRegion, code: CodeType) -> bool:
     known = code in region.lessons.eager_functions or code is getattr(region.fn, "__code__", None)
     if known or is_own(code) or code.co_flags & _SUSPENDED:
         return False
@@ -64,41 +80,27 @@ def _leave(region: Any, code: CodeType) -> bool:
     return True
 
 
-def given_up(region: Any, error: str, text: str) -> None:
+def given_up(region: CapturingRegion, error: str, text: str) -> None:
     """Notes what the end of a capture because of ``error`` means for the next captures."""
     if text and error in HOPELESS and not region.lessons.eager_sites:
-        region.eager_reason = text
+        region.eager.always(text)
     if error == "FL439":
         start_anew(region)
 
 
-def start_anew(region: Any) -> None:
+def start_anew(region: CapturingRegion) -> None:
     """Drops all programs, so that the next call is captured from its start. Compiled graphs stay, and are used again."""
-    region.entry.segments.clear()
-    region.entry.dispatcher.set_entries([])
-    # Else the new programs would go on with those behind the old ones.
-    region.entry_points = [region.entry]
-    region.loops.clear()
-    if region.starts < MOST_STARTS:
-        region.starts, region.uncounted = region.starts + 1, region.programs
+    region.entry_points.drop_programs()
+    region.budget.start_anew()
 
 
-def stop_in_debugger(run: Any, graph_break: GraphBreak, place: tuple[str, int]) -> Any:
-    """Continues the call in Python, and all later calls; from its start if it had no visible effect yet.
-
-    Otherwise the debugger sees frames that replace the user's, with their variables.
-    """
-    region, interp = run.region, run.interp
-    region.eager_reason = graph_break.reason
+def stop_in_debugger(region: CapturingRegion, interp: Interpreter, graph_break: GraphBreak, place: tuple[str, int]) -> None:
+    """Makes all later calls, and the rest of this one, run in Python: a debugger would see frames that replace the user's."""
+    region.eager.always(graph_break.reason)
     # No program leads here any more.
     start_anew(region)
     stack = {"stack": user_stack(interp.frame)}
-    region._note(Event("eager", graph_break.error, f"{graph_break.reason}; from here on calls run eagerly", *place, detail=stack))
-    if interp.fakes is not None or (run.entry_point is run.start is region.entry and may_restart(run)):
-        raise Restart(graph_break.error, graph_break.reason)
-    interp.fail(graph_break.error, graph_break.reason, False)
-    run.ended = True
-    return interp.beyond(graph_break)
+    region.reports.note(Event("eager", graph_break.error, f"{graph_break.reason}; from here on calls run eagerly", *place, detail=stack))
 
 
 def move_out(lessons: Lessons, f: Frame | None) -> None:

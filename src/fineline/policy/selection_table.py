@@ -1,0 +1,106 @@
+"""Rules by the identity of what they select: functions and other objects, methods, and classes with all that they define."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from fineline.kinds import is_a
+from fineline.policy.rule import Rule
+from fineline.policy.selector import Selector, parts
+
+
+class Table:
+    """The selections by identity of rules of one rank: objects, methods of an object or of a class, and classes with all that they define."""
+
+    KINDS = ("object", "method", "class")
+
+    def __init__(self) -> None:
+        self.objects: dict[int, Rule] = {}
+        self.methods: dict[tuple[int, int], Rule] = {}
+        self.classes: dict[int, Rule] = {}
+        # Classes in classes, and static methods, which are called without their class.
+        self.parts: dict[int, Rule] = {}
+        # Whether a class or an instance is selected: then a call's first argument matters.
+        self.by_holder = False
+        self._kin_of: dict[int, tuple[type, tuple[type, ...]]] = {}
+        # What is selected is held, as its id is a key.
+        self._kept: list[Any] = []
+
+    def add(self, s: Selector, rule: Rule) -> None:
+        self._kept.append(s.key)
+        if s.kind == "method":
+            self.methods[id(s.key[0].obj), id(s.key[1].obj)] = rule
+            self.by_holder = True
+            return
+        target = s.key.obj
+        if s.kind == "object":
+            self.objects[id(target)] = rule
+            self.by_holder = self.by_holder or type(target) is not types.FunctionType
+            return
+        self.by_holder = True
+        self.classes[id(target)] = rule
+        # What is allowed is the class's own call: `apply` of a torch.autograd.Function.
+        for part in parts(target) if rule.verb != "allow" else ():
+            self.parts[id(part)] = rule
+            self._kept.append(part)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def get(self, fn: Any, t: type, args: Any) -> Rule | None:
+        """Returns the rule for a call of ``fn``, which is of type ``t``."""
+        rule = self.objects.get(id(fn))
+        if rule is not None:
+            return rule
+        if t is types.FunctionType:
+            rule = self.of_holder(fn, args[0]) if args and self.by_holder else None
+            return rule or self.parts.get(id(fn))
+        if self.classes and t is not types.BuiltinFunctionType:
+            for k in self.kin(fn if is_a(fn, type) else t):
+                return self.class_rule(k)
+        return None
+
+    def of_holder(self, fn: Any, holder: Any) -> Rule | None:
+        """Returns the rule of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
+        rule = self.method_rule(fn, holder)
+        if rule is not None:
+            return rule
+        cls = holder if is_a(holder, type) else type(holder)
+        rule = self.objects.get(id(holder))
+        if rule is not None and defines(cls.__mro__, fn):
+            return rule
+        for k in self.kin(cls):
+            if defines(k.__mro__, fn):
+                return self.class_rule(k)
+        return None
+
+    def method_rule(self, fn: Any, holder: Any) -> Rule | None:
+        """Returns the rule for the method ``fn`` of ``holder``, or of a class that it is of."""
+        if not self.methods:
+            return None
+        own = [id(k) for k in (holder if is_a(holder, type) else type(holder)).__mro__]
+        return next((rule for rule in [self.methods.get((id(fn), key)) for key in (id(holder), *own)] if rule is not None), None)
+
+    def class_rule(self, cls: type) -> Rule | None:
+        return self.classes.get(id(cls)) or self.parts.get(id(cls))
+
+    def kin(self, cls: type) -> Iterable[type]:
+        """Returns the classes with a rule that ``cls`` is or inherits from, the nearest first."""
+        found = self._kin_of.get(id(cls))
+        if found is None:
+            # Held as long as the rules, as its id is the key.
+            found = self._kin_of[id(cls)] = cls, tuple([k for k in cls.__mro__ if self.class_rule(k) is not None])
+        return found[1]
+
+
+def defines(classes: tuple[type, ...], fn: Any) -> bool:
+    """Returns whether one of these classes has ``fn`` for a method, class method or property."""
+    name = getattr(fn, "__name__", "")
+    for k in classes:
+        # A lambda's own name tells nothing.
+        for found in [k.__dict__.get(name)] if name != "<lambda>" else k.__dict__.values():
+            if found is fn or any(getattr(found, part, None) is fn for part in ("__func__", "fget", "fset", "fdel", "func")):
+                return True
+    return False

@@ -1,0 +1,94 @@
+"""The capture that is under way in a region: its lock and thread, and what one attempt leaves to the next."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+
+class CaptureState:
+    """One thread at a time captures calls of a region; other threads run theirs eagerly meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        # The thread that captures.
+        self.thread: int | None = None
+        # An exception from outside that has come into a capture, and is leaving it.
+        self._interrupt: BaseException | None = None
+        # Calls that a cache of the user's has seen in an attempt that begins again; the next attempt does not make them again.
+        self._cached_calls: list[tuple[Any, Any]] = []
+        _ALL.add(self)
+
+    # -- the lock ------------------------------------------------------------------------------------------------------
+    def try_lock(self, locked: list[bool]) -> None:
+        """Appends to ``locked`` whether this thread has got the lock.
+
+        The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
+        """
+        # One call into C: no exception from outside can come between the lock and the note of it.
+        locked.extend(map(self._lock.acquire, (False,)))
+
+    def unlock(self) -> None:
+        self._lock.release()
+
+    @property
+    def is_locked_here(self) -> bool:
+        """Returns whether this thread holds the lock."""
+        return self._lock._is_owned()  # type: ignore[attr-defined]
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def after_fork(self) -> None:
+        """Frees the lock in a forked child, which has no other thread that could."""
+        self._lock = threading.RLock()
+        self.thread = None
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+    @property
+    def is_in_this_thread(self) -> bool:
+        """Returns whether this thread captures a call of the region."""
+        return self.thread == threading.get_ident()
+
+    def begin(self) -> None:
+        self.thread = threading.get_ident()
+
+    def end(self, before: int | None) -> None:
+        """Ends a capture; ``before``: the thread that captured as it began, as captures of one region may lie in one another."""
+        self.thread = before
+
+    # -- from one attempt to the next ----------------------------------------------------------------------------------
+    def interrupt(self, error: BaseException) -> None:
+        """Notes that an exception from outside ends the capture."""
+        self._interrupt = error
+
+    def was_interrupted_by(self, error: BaseException) -> bool:
+        """Returns whether ``error`` is the exception from outside that ended the latest capture, which is forgotten."""
+        found, self._interrupt = error is self._interrupt, None
+        return found
+
+    def leave_cached_calls(self, calls: list[tuple[Any, Any]]) -> None:
+        """Leaves the calls that caches have seen to the attempt that comes next."""
+        self._cached_calls = calls
+
+    def take_cached_calls(self) -> list[tuple[Any, Any]]:
+        calls, self._cached_calls = self._cached_calls, []
+        return calls
+
+
+# Those of all regions of the process: a forked child has none of the threads that may hold their locks.
+_ALL: weakref.WeakSet[CaptureState] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for state in list(_ALL):
+        state.after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,138 @@
+"""The graphs of a region that its backend has compiled: how a graph is compiled, reused, or replaced where the backend fails."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+
+import torch
+from torch.fx import GraphModule
+
+from fineline.backends.eager import as_it_is
+from fineline.backends.invoke import compile_graph
+from fineline.backends.lock import TRACERS, TracersBusy
+from fineline.backends.registry import Backend
+from fineline.backends.structured import TRACE
+from fineline.bytecode.asynchronous import asynchronous, clear_frames_of
+from fineline.codegen.node_metadata import Description, GraphPlace, place_of_graph
+from fineline.errors import BackendFailed, FinelineError
+from fineline.exception_slots import told
+from fineline.fx.graph_equality import outputs_as
+from fineline.fx.graph_module import CapturedGraph
+from fineline.fx.size_facts import Kinds
+from fineline.guards.facts import AMBIENT
+from fineline.kinds import is_a
+from fineline.region.descriptions import call_stack
+from fineline.region.options import Options
+from fineline.region.reports import Reports
+from fineline.region.watch import Watch
+from fineline.report.operator_counter import Tally
+from fineline.torch_facts.thread_state import CallState, Standing
+
+log = logging.getLogger("fineline")
+
+# Whose frames hold nothing of the user's.
+INSIDE = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, contextlib.__file__)
+
+
+class CompiledGraphs:
+    """The graphs that one backend compiles for a region."""
+
+    def __init__(self, fn: Callable, backend: Backend, options: Options, reports: Reports, watch: Watch) -> None:
+        self.graphs: list[GraphModule] = []
+        # With the graph's place in the code, where the backend is the user's.
+        self._compiled: list[tuple[GraphModule, Kinds, GraphPlace, Callable]] = []
+        self.backend = backend
+        self._fn, self._options, self._reports, self._watch = fn, options, reports, watch
+
+    def forget(self) -> None:
+        self.graphs.clear()
+        self._compiled.clear()
+
+    @property
+    def are_seen(self) -> bool:
+        """Returns whether anybody is going to look into the graphs: a backend, or who reads PyTorch's structured trace."""
+        return bool(self.backend.sees_graphs or TRACE.is_read)
+
+    @property
+    def min_operators(self) -> int:
+        """Returns the fewest operators for which a graph after a graph break is compiled."""
+        own = self._options.min_graph_operators
+        return self.backend.min_graph_operators if own is None else own
+
+    def compile(self, gm: CapturedGraph, examples: list, kinds: Kinds | None) -> Callable:
+        """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
+
+        A user's own backend gets each graph that lies at another place in the code, however equal: what it makes may depend on that.
+        A known graph with more outputs serves too; then ``gm`` gets the same outputs.
+        """
+        place = () if self.backend.builtin else place_of_graph(gm._graph)
+        for known, its_kinds, its_place, compiled in self._compiled:
+            outputs = None if kinds is None or its_place != place else outputs_as(known._graph, gm._graph)
+            if outputs is not None and kinds is not None and kinds.take_over(its_kinds):
+                gm._graph.output_node().args = (outputs,)
+                return compiled
+        self.graphs.append(gm)
+        if self.are_seen or is_a(self._watch.tally, Tally):
+            Description(gm, examples, self.are_seen)
+        made = self._compile(gm, examples)
+        if made is None:
+            # The next graph that is like this one is compiled.
+            return as_it_is(gm)
+        if kinds is not None:
+            if kinds.sizes is not None:
+                kinds.sizes.compiled()
+            self._compiled.append((gm, kinds, place, made))
+        return made
+
+    def _compile(self, gm: CapturedGraph, examples: list) -> Callable | None:
+        """Returns what the backend makes of a graph; None if other threads keep it from that now."""
+        plain = self.backend.name == "eager"
+        state, stop = Standing(AMBIENT.now()) if plain else CallState(), None
+        at = self._reports.place
+        try:
+            where = ":".join(map(str, at))
+            with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self._reports.name)]):
+                if plain:
+                    return compile_graph(self.backend, gm, examples, where)
+                return TRACERS.holding(compile_graph, self.backend, gm, examples, where)
+        except BaseException as e:
+            # What has come from outside may have gone through the hands of compilers.
+            stop = asynchronous(e)
+            if stop is not None:
+                clear_frames_of(e, INSIDE)
+            # AOTAutograd that fails inside of a transform of the graph does not leave it.
+            state.put_back()
+            if is_a(e, TracersBusy):
+                self._reports.note_call("eager", "FL435", str(e))
+                return None
+            if stop is None:
+                if not self._runs_as_captured(e):
+                    raise
+                return as_it_is(gm)
+        try:
+            raise stop
+        finally:
+            # Its traceback leads here.
+            del stop
+
+    def _runs_as_captured(self, e: BaseException) -> bool:
+        """Returns whether the user wants a graph to run as it was captured if the backend fails on it; reports that."""
+        if is_a(e, FinelineError):
+            e.stack = e.stack or call_stack(self._fn, None)
+        if not is_a(e, BackendFailed) or not self._options.suppress_errors:
+            return False
+        self._reports.note_call("eager", e.id, e.reason)
+        log.warning("fineline: %s:%s: a graph runs as it was captured (suppress_errors): %s", *self._reports.place, e.reason)
+        return True
+
+    def failed(self, error: BaseException, times: int) -> None:
+        """Reports that a compiled graph has raised, for the ``times``-th time, and the code that it was captured from does not."""
+        where, text = self._reports.where, told(error)
+        self._reports.note_call_once("eager", "FL304", text)
+        if times > 1 and not self._options.fall_back:
+            reason = f"a compiled graph failed for the second time: {text}" if times == 2 else f"a compiled graph failed again: {text}"
+            raise BackendFailed(reason, id="FL304", where=where, stack=call_stack(self._fn, None)) from error
+        log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, text.partition("\n")[0])

@@ -1,0 +1,62 @@
+"""Decides whether the graph of a captured segment is compiled or runs eagerly, and keeps the segment's program for the calls that it fits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import GraphModule
+
+from fineline.backends.eager import as_it_is
+from fineline.codegen.continuation import call_under_way
+from fineline.codegen.residual_program import ResidualWriter
+from fineline.region.descriptions import describe_guards, place_of
+from fineline.region.entry_point import CallShape, EntryPoint
+from fineline.region.interface import CapturingRegion
+from fineline.report.events import Event
+
+
+def keep(
+    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
+) -> None:
+    """Compiles a captured segment; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
+
+    ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call. ``skipped``: whether capture
+    does not look into the code that runs at it.
+    """
+    recorder = writer.trace.recorder
+    n, places, least = recorder.calls, recorder.places, region.graphs.min_operators
+    few = n < least and not (declared or entry_point.declared)
+    small = n > 0 and (recorder.only_state or few)
+    kind = "eager" if small else "captured"
+    compile_graph: Callable[..., Callable] = _as_it_is if small else region.graphs.compile
+    tally = region.watch.tally
+    if tally is not None:
+        captured = tally.close(kind)
+        compile_graph = tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
+    segment = writer.compile(compile_graph, entry_point.again(shape.kwnames), not small)
+    if segment.graph is not None:
+        at = next((p for p in places if p[0]), None) or place_of(region.fn)
+        detail: dict[str, Any] = {"ops": n, "places": places}
+        if small:
+            where = "after a graph break" if declared is None else "between two graph breaks"
+            reason = f"{n} operator{'' if n == 1 else 's'} {where}: "
+            reason += f"min_graph_operators is {least}" if few else "they only change PyTorch's state"
+            region.reports.note(Event("eager", "FL404", reason, *at, detail=detail))
+        else:
+            region.reports.note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
+        if writer.uncompiled and not small and region.backend.name != "eager":
+            region.reports.note(Event("eager", "FL435", writer.uncompiled, *at))
+    detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
+    region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
+    entry_point.add(shape, segment, "skipped" if skipped else "eager")
+    # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
+    # behind however many graph breaks it is.
+    first = entry_point is region.entry
+    if first or (entry_point.segments[1:] and not entry_point.met):
+        region.budget.spend(call_under_way(), again=first)
+
+
+def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
+    return as_it_is(gm)

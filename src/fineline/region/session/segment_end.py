@@ -1,0 +1,99 @@
+"""The end of a segment at a graph break: its program, and the entry points at which execution continues."""
+
+from __future__ import annotations
+
+from fineline.codegen.frame_state import FrameState
+from fineline.codegen.residual_program import ResidualWriter
+from fineline.frames.frame import Frame, stack
+from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.stub_frames import user_stack
+from fineline.interp.break_storms import STORM, frame_in_storm, leave
+from fineline.interp.interpreter import Interpreter
+from fineline.region.entry_point import EntryPoint
+from fineline.region.interface import CapturingRegion
+from fineline.region.loop_merging import Way
+from fineline.region.session.continuations import Continuations
+from fineline.report.events import Event
+from fineline.symbolic.arithmetic import holds
+from fineline.tensor_ops.compute import computing
+
+
+class SegmentEnd:
+    """What becomes of one segment at a graph break."""
+
+    # The state of the frames.
+    frame_state: FrameState
+    # The writer of the segment's program.
+    writer: ResidualWriter
+    # The way on with the result of the call at the graph break, and the one with its exception if somebody handles that.
+    after: Way
+    failed: Way | None
+
+    def __init__(
+        self, region: CapturingRegion, interp: Interpreter, ways: Continuations, graph_break: GraphBreak, place: tuple[str, int], declared: bool
+    ) -> None:
+        self._region, self._interp, self._ways = region, interp, ways
+        self._graph_break, self._place, self._declared = graph_break, place, declared
+        # The frame of which the rest runs eagerly, and whether that is new.
+        self._left: Frame | None = None
+        self._newly = False
+
+    def leave_storm(self) -> None:
+        """Lets the rest of a frame run eagerly that has met one graph break after the other, if there is one."""
+        interp = self._interp
+        left = self._left = frame_in_storm(interp, self._declared)
+        if left is not None:
+            self._newly = leave(interp, left)
+            text = f"the rest of {left.info.code.co_qualname}, which {STORM}, runs eagerly"
+            self._region.reports.note(Event("eager", "FL436", text, *self._place, detail={"stack": user_stack(interp.frame)}))
+
+    def write(self, name: str) -> None:
+        """Writes the program. A value that it makes again for its own results can't be part of the state: then the state is taken once more."""
+        self.frame_state = self._ways.frame_state_at(self._graph_break)
+        self._write(name)
+        while found := self.frame_state.reduced & self.writer.rebuild.built:
+            self.frame_state = self._ways.frame_state_at(self._graph_break, self.frame_state.held | found)
+            self._write(name)
+
+    def _write(self, name: str) -> None:
+        interp, graph_break, frame_state = self._interp, self._graph_break, self.frame_state
+        alone = self._left is not None
+        frame_state.place = self._place
+        self.after = self._ways.way_after(frame_state, False, self._declared, alone)
+        self.failed = self._ways.way_after(frame_state, True, self._declared, alone) if frame_state.has_handlers else None
+        for entry_point in self._entry_points():
+            entry_point.note_breaks(tuple([f.breaks for f in stack(interp.frame)]))
+        self.writer = ResidualWriter(interp.trace, name)
+        behind = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
+        with computing(interp):
+            self.writer.graph_break(
+                graph_break.fn, graph_break.args_, graph_break.kwargs, frame_state.roots, *behind, interp.place(), interp.handled
+            )
+
+    def _entry_points(self) -> list[EntryPoint]:
+        return [self.after.entry_point] if self.failed is None else [self.after.entry_point, self.failed.entry_point]
+
+    def add_entry_points(self, f: Frame) -> None:
+        """Adds the entry points to those of the region, with what is known of them. ``f``: the frame that breaks the graph."""
+        if self._left is not None:
+            self.after.entry_point.run_eagerly_after(self._left.info, self._newly)
+        self._region.entry_points.add(self._entry_points())
+        # Where the frames around a graph break are: the loops that they are in go round it.
+        for frame in stack(f):
+            self._region.lessons.break_places.setdefault(frame.info.code, set()).add(frame.ip)
+        if self._interp.trace.active:
+            self._tell_texts()
+
+    def _tell_texts(self) -> None:
+        """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
+        texts, frame_state, graph_break = self._interp.texts, self.frame_state, self._graph_break
+        for name in [name for name, v in zip(frame_state.names, frame_state.roots, strict=True) if id(v) in texts]:
+            for entry_point in self._entry_points():
+                entry_point.varying.add_text(name)
+        if graph_break.error == "FL448" or any([id(a) in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
+            self.after.entry_point.varying.add_made("result")
+
+    def vary(self) -> None:
+        """Makes exactly those live values vary behind the graph break that are symbolic at it."""
+        for entry_point in self._entry_points():
+            entry_point.vary(self.frame_state.roots, self._interp.memory)

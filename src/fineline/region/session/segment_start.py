@@ -1,0 +1,78 @@
+"""The start of a segment: the frames that a session begins with, and the values that are alive there as inputs of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fineline.frames.frame import stack
+from fineline.fx.recorder import NotForGraph
+from fineline.guards.source import Source
+from fineline.interp.interpreter import Interpreter
+from fineline.objects.deferred_texts import given
+from fineline.policy.break_settings import breaks_here
+from fineline.region.entry_point import EntryPoint
+from fineline.region.session.entry_frame import entry_frame
+
+TEXTS = frozenset({str, bytes})
+
+
+class Beginning(NamedTuple):
+    """The first step of a session: an exception that the code raises there, if any, and the containers that iterators under way read."""
+
+    thrown: BaseException | None = None
+    containers: Sequence[Any] = ()
+
+
+def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Beginning:
+    """Makes the frames of a session that begins at ``entry_point``, with the arguments of a call or with live values."""
+    state = entry_point.frame_state
+    if state is None:
+        interp.frame = entry_frame(interp, fn, args, kwargs)
+        return Beginning()
+    live = register(interp, entry_point, args, [*state.names, "failure" if entry_point.raised else "result"])
+    then, containers, made = state.build(interp, live[:-1])
+    interp.trace.made.update(map(id, made))
+    for f, breaks in zip(stack(interp.frame), entry_point.breaks, strict=False):
+        f.breaks = breaks
+    interp.note_continuation(state.stack)
+    if entry_point.raised:
+        return Beginning(live[-1], containers)
+    assert interp.frame is not None
+    interp.pending = (live[-1], then)
+    return Beginning(None, containers)
+
+
+def register(interp: Interpreter, entry_point: EntryPoint, values: Any, names: list[str]) -> tuple:
+    """Registers what is alive after a graph break, last what the eager call gave or raised."""
+    trace = interp.trace
+    roots = [trace.guards.root(i, name, v) for i, (v, name) in enumerate(zip(values, names, strict=True))]
+    trace.given = roots[-1]
+    return tuple([_register(interp, entry_point, v, src) for v, src in zip(values, roots, strict=True)])
+
+
+def _register(interp: Interpreter, entry_point: EntryPoint, v: Any, src: Source) -> Any:
+    """Registers what a graph break has left; a text of it that varies, also in a tuple, has not been read so far."""
+    trace, varying = interp.trace, entry_point.varying
+    if entry_point.frame_state is None or not varying.texts or breaks_here(interp.options.breaks) != "any":
+        return trace.read(v, src)
+    if type(v) in TEXTS and src.text() in varying.texts:
+        return given(interp, v, src)
+    parts = [(x, trace.guards.access(src, "index", i, x)) for i, x in enumerate(v)] if type(v) is tuple and not src.checked else []
+    if not any([type(x) in TEXTS and part.text() in varying.texts for x, part in parts]):
+        return trace.read(v, src)
+    trace.check_type(src, tuple)
+    trace.guards.check(src, "len", len(v))
+    trace.adopt(v, src)
+    found = tuple([_register(interp, entry_point, x, part) for x, part in parts])
+    trace.adopt(found, src)
+    return found
+
+
+def guard_iterated(interp: Interpreter, containers: Sequence[Any]) -> None:
+    """Guards what containers hold that iterators under way read."""
+    try:
+        for v in containers:
+            interp.trace.expand(v)
+    except NotForGraph as e:
+        interp.fail("FL413", str(e), False)

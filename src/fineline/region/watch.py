@@ -1,0 +1,31 @@
+"""What watches the captures of a region, for explain and reports of whole programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fineline.interp.interpreter import Interpreter
+from fineline.report.operator_counter import OperatorCounts
+from fineline.report.tree import Node
+from fineline.tracing.interp import CaptureHost, InterpreterOptions
+from fineline.tracing.lessons import Lessons
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The interpreters and counts of a watched region; by default nothing is watched."""
+
+    # Makes the interpreters: those of a watched region keep a tree of the calls that they meet.
+    interpreter: Callable[[InterpreterOptions, Lessons, CaptureHost], Interpreter] = Interpreter
+    # Counts operators.
+    tally: OperatorCounts | None = None
+    # Returns the calls that have been met, if listeners are to hear of them.
+    tree: Callable[[], Node] | None = None
+
+    def of_alike(self) -> Watch:
+        """Returns what watches another region, whose calls are part of this one's."""
+        return Watch(self.interpreter, self.tally and self.tally.of_another())
+
+
+UNWATCHED = Watch()
