@@ -16,6 +16,8 @@ from fineline.builtins.debuggers import STOPS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.codegen.continuation import Continuation, goes_on, run_on
 from fineline.codegen.escape import real_result, settle
+from fineline.codegen.frame_restore import restore
+from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
 from fineline.codegen.frame_state import FrameState
 from fineline.codegen.residual_program import ResidualWriter
 from fineline.errors import FinelineError, InternalError
@@ -54,7 +56,7 @@ from fineline.region.descriptions import call_stack, describe_miss, place_of, se
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.entry_frame import entry_frame
 from fineline.region.entry_point import EntryPoint, Everything
-from fineline.region.loop_merging import Way, frame_state_at, way_behind
+from fineline.region.loop_merging import Way, snapshot_at, way_behind
 from fineline.region.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
 from fineline.region.rollback import amid_transforms, leave_inference_modes, may_restart, take_back
 from fineline.report.events import Event
@@ -113,7 +115,7 @@ class CaptureSession:
             interp.resumes = True
         if entry_point.frame_state is not None and entry_point.frame_state.chain in region.turns.unrolled:
             interp.turn = weakref.ref(entry_point.varying)
-        if entry_point.frame_state is not None and (entry_point.frame_state.turned or entry_point.frame_state.carried):
+        if entry_point.frame_state is not None and entry_point.frame_state.serves_iterations:
             # Those of a loop's iterations go on: each iteration would be captured.
             interp.few_keys = 1
         self.stop: BaseException | None = None
@@ -129,9 +131,9 @@ class CaptureSession:
         if entry_point.frame_state is None:
             interp.frame = entry_frame(interp, self.region.fn, args, kwargs)
         else:
-            names = [*entry_point.frame_state.names, "failure" if entry_point.raised else "result"]
+            names = [*entry_point.frame_state.values.names, "failure" if entry_point.raised else "result"]
             args = self._roots(args, names)
-            data, self.containers, made = entry_point.frame_state.build(interp, args[:-1])
+            data, self.containers, made = restore(entry_point.frame_state, interp, args[:-1])
             interp.trace.made.update(map(id, made))
             for f, counts in zip(stack(interp.frame), entry_point.idle, strict=False):
                 f.idle, f.worked = counts
@@ -140,7 +142,8 @@ class CaptureSession:
                 self.stop = args[-1]
             else:
                 assert interp.frame is not None
-                interp.pending = (args[-1], entry_point.frame_state.then, data, entry_point.frame_state.push)
+                resumption = entry_point.frame_state.resumption
+                interp.pending = (args[-1], resumption.then, data, resumption.push)
 
     def _roots(self, values: Any, names: list[str]) -> tuple:
         """Registers what is alive after a graph break, last what the eager call gave or raised."""
@@ -337,8 +340,8 @@ class CaptureSession:
         if ended is None:
             # Not in there: what the call raises would have an exception of fineline's as its context.
             return interp.beyond(graph_break)
-        frame_state, writer, after, failed = ended
-        frame_state.pass_on()
+        snapshot, writer, after, failed = ended
+        snapshot.pass_on()
         settle(interp, graph_break, writer.rebuild.built)
         interp.trace.forget()
         del writer, ended
@@ -346,11 +349,11 @@ class CaptureSession:
             value = interp.beyond(graph_break)
         except BaseException as e:
             interp.known.clear()
-            self._begin(failed, frame_state, e, "failure")
+            self._begin(failed, snapshot, e, "failure")
             raise
-        after.entry_point.observe((*frame_state.roots, value), {})
+        after.entry_point.observe((*snapshot.roots, value), {})
         interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
-        self._begin(after, frame_state, value, "result")
+        self._begin(after, snapshot, value, "result")
         return value
 
     def _allow_break(self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int]) -> bool:
@@ -387,7 +390,7 @@ class CaptureSession:
 
     def _end_segment(
         self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool
-    ) -> tuple[FrameState, ResidualWriter, Way, Way | None] | None:
+    ) -> tuple[Snapshot, ResidualWriter, Way, Way | None] | None:
         """Returns the state of the frames, the segment's writer and the ways on, with a result and with an exception; None if nothing more is captured."""
         region = self.region
         idle = idle_frame(interp, declared)
@@ -396,13 +399,13 @@ class CaptureSession:
             text = f"the rest of {idle.info.code.co_qualname}, which {IDLE}, runs eagerly"
             region._note(Event("eager", "FL436", text, *place, detail={"stack": user_stack(f)}))
         try:
-            frame_state = frame_state_at(self, graph_break)
-            writer, after, failed = self._written(frame_state, graph_break, place, declared, idle is not None)
-            while found := frame_state.reduced & writer.rebuild.built:
-                frame_state = frame_state_at(self, graph_break, frame_state.held | found)
-                writer, after, failed = self._written(frame_state, graph_break, place, declared, idle is not None)
-            self.passed = self._passed(frame_state)
-            interp.note_break(frame_state.stack)
+            snapshot = snapshot_at(self, graph_break, place)
+            writer, after, failed = self._written(snapshot, graph_break, declared, idle is not None)
+            while found := snapshot.rebuilt & writer.rebuild.built:
+                snapshot = snapshot_at(self, graph_break, place, snapshot.held | found)
+                writer, after, failed = self._written(snapshot, graph_break, declared, idle is not None)
+            self.passed = self._passed(snapshot.state)
+            interp.note_break(snapshot.state.stack)
             with computing(interp):
                 keep(self, writer, declared)
             entry_points = [after.entry_point] if failed is None else [after.entry_point, failed.entry_point]
@@ -411,11 +414,11 @@ class CaptureSession:
             region.entry_points += [entry_point for entry_point in entry_points if not entry_point.met]
             self._note_place(f)
             if interp.trace.active:
-                self._tell_texts(frame_state, graph_break, after.entry_point, entry_points)
+                self._tell_texts(snapshot, graph_break, after.entry_point, entry_points)
             if interp.fakes is not None:
                 for entry_point in entry_points:
-                    entry_point.vary(frame_state.roots, interp.memory)
-                self._leave(frame_state, functools.partial(self._now, *self.call))
+                    entry_point.vary(snapshot.roots, interp.memory)
+                self._leave(snapshot, functools.partial(self._now, *self.call))
         except NotReconstructible as e:
             self._give_segment_up(interp, e)
         except FinelineError as e:
@@ -425,7 +428,7 @@ class CaptureSession:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
             interp.fail("FL901", f"writing the program failed: {type(e).__name__}: {e}", False)
-        return (frame_state, writer, after, failed) if interp.trace.active else None
+        return (snapshot, writer, after, failed) if interp.trace.active else None
 
     def _give_segment_up(self, interp: Interpreter, e: NotReconstructible) -> None:
         """Gives the segment up because of a value that no program can make again, and learns what the next capture leaves out."""
@@ -438,9 +441,9 @@ class CaptureSession:
         elif not self._move_out(e):
             move_out(self.region.lessons, interp.frame)
 
-    def _written(self, frame_state: FrameState, graph_break: GraphBreak, place: tuple, declared: bool, alone: bool) -> tuple[ResidualWriter, Way, Way | None]:
+    def _written(self, snapshot: Snapshot, graph_break: GraphBreak, declared: bool, alone: bool) -> tuple[ResidualWriter, Way, Way | None]:
         """Returns a program up to a graph break, and the ways on behind it: with its result, and with its exception if somebody handles that."""
-        frame_state.place = place
+        frame_state = snapshot.state
         passed = self._passed(frame_state)
         after = way_behind(self, frame_state, False, declared, passed, alone)
         failed = way_behind(self, frame_state, True, declared, passed, alone) if frame_state.has_handlers else None
@@ -450,7 +453,7 @@ class CaptureSession:
         behind = (after.go_on, failed.go_on if failed is not None else None)
         interp = self.interp
         with computing(interp):
-            writer.graph_break(graph_break.fn, graph_break.args_, graph_break.kwargs, frame_state.roots, *behind, interp.place(), interp.handled)
+            writer.graph_break(graph_break.fn, graph_break.args_, graph_break.kwargs, snapshot.roots, *behind, interp.place(), interp.handled)
         return writer, after, failed
 
     def _note_place(self, f: Frame) -> None:
@@ -458,10 +461,10 @@ class CaptureSession:
         for frame in stack(f):
             self.region.lessons.break_places.setdefault(frame.info.code, set()).add(frame.ip)
 
-    def _tell_texts(self, frame_state: FrameState, graph_break: GraphBreak, after: EntryPoint, entry_points: list[EntryPoint]) -> None:
+    def _tell_texts(self, snapshot: Snapshot, graph_break: GraphBreak, after: EntryPoint, entry_points: list[EntryPoint]) -> None:
         """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
         texts = self.interp.texts
-        for name in [name for name, v in zip(frame_state.names, frame_state.roots, strict=True) if id(v) in texts]:
+        for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if id(v) in texts]:
             for entry_point in entry_points:
                 entry_point.varying.add_text(name)
         if graph_break.error == "FL448" or any([id(a) in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
@@ -474,22 +477,24 @@ class CaptureSession:
     def _passed(self, frame_state: FrameState) -> dict:
         return {**self.passed, frame_state.stack: self.passed.get(frame_state.stack, 0) + 1}
 
-    def _leave(self, frame_state: FrameState, behind: Callable[[], Any]) -> NoReturn:
+    def _leave(self, snapshot: Snapshot, behind: Callable[[], Any]) -> NoReturn:
         """Ends this run at a graph break: the programs behind it do the rest of the call."""
-        frame_state.roots, frame_state.containers, frame_state.decomposed = [], [], []
+        snapshot.release()
         self.interp.forget_generators()
         self.behind = behind
         raise Finished(None)
 
-    def _begin(self, way: Way | None, frame_state: FrameState, value: Any, name: str) -> None:
+    def _begin(self, way: Way | None, snapshot: Snapshot, value: Any, name: str) -> None:
         interp = self.interp
-        entry_point, live = way.entry_point if way is not None else None, (*frame_state.roots, value)
-        if way is not None and (way.leads_back(live) or way.entry_point.met or frame_state.turned or frame_state.carried or way.entry_point.varying.told_apart):
+        entry_point, live = way.entry_point if way is not None else None, (*snapshot.roots, value)
+        if way is not None and (
+            way.leads_back(live) or way.entry_point.met or snapshot.state.serves_iterations or way.entry_point.varying.told_apart
+        ):
             # What varies here is known from other calls, and only fake mode has symbols.
-            self._leave(frame_state, functools.partial(_at, way.go_on, live))
-        roots, containers, decomposed = frame_state.roots, frame_state.containers, frame_state.decomposed
-        # The frame state outlives the call: it must not hold what was alive in it.
-        frame_state.roots, frame_state.containers, frame_state.decomposed = [], [], []
+            self._leave(snapshot, functools.partial(_at, way.go_on, live))
+        roots, containers, decomposed = snapshot.roots, snapshot.containers, snapshot.decomposed
+        # Our callers hold the snapshot.
+        snapshot.release()
         # The user's handlers may run on either at any moment, for an interrupt: the earlier one is closed when nothing reads by it any more.
         earlier = interp.trace
         begin_segment(interp)
@@ -501,7 +506,7 @@ class CaptureSession:
             return
         self.entry_point, entry_point.informed, interp.unsteady = entry_point, bool(interp.known), entry_point.varying.unsteady
         self.nargs, self.kwnames = len(roots) + 1, ()
-        self._roots([*roots, value], [*frame_state.names, name])
+        self._roots([*roots, value], [*snapshot.state.values.names, name])
         self._iterated(containers)
         interp.trace.made.update(map(id, decomposed))
 
@@ -522,14 +527,14 @@ class CaptureSession:
         assert interp.frame is not None
         place, frames = user_place(interp.frame, self.region.fn), {"stack": user_stack(interp.frame)}
         try:
-            frame_state = FrameState(interp, graph_break, constants=False)
+            snapshot = take_snapshot(interp, graph_break, place, constants=False)
         except NotReconstructible as e:
             self.region._note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
             return interp.beyond(graph_break)
-        frame_state.place = place
-        frame_state.pass_on()
+        snapshot.pass_on()
+        frame_state = snapshot.state
         interp.note_break(frame_state.stack)
-        live = (*frame_state.roots, interp.beyond(graph_break))
+        live = (*snapshot.roots, interp.beyond(graph_break))
         dispatcher = next((d for s, d in self.entry_point.resumed if s.frame_state is not None and s.frame_state.same(frame_state)), None)
         if dispatcher is None and self.graph_breaks >= MOST_BREAKS:
             text = f"over {MOST_BREAKS} graph breaks in one call, the last behind a block"
@@ -551,7 +556,7 @@ class CaptureSession:
             # From the next call on, the function that has returned is one call.
             self.entry_point.newly_left = False
             start_anew(self.region)
-        return self._leave(frame_state, functools.partial(_at, dispatcher, live))
+        return self._leave(snapshot, functools.partial(_at, dispatcher, live))
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """Returns the call itself, by the program that fake mode has made of it."""

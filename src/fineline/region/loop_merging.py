@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any, NamedTuple
 
+from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
 from fineline.codegen.frame_state import FrameState, Turned
 from fineline.codegen.loop_numbers import between
 from fineline.frames.graph_breaks import GraphBreak
@@ -79,11 +80,11 @@ class Back:
         return entry_point.dispatcher(*live)
 
 
-def frame_state_at(run: Any, graph_break: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
+def snapshot_at(run: Any, graph_break: GraphBreak, place: tuple[str, int], held: Set[int] = frozenset()) -> Snapshot:
     """Returns the state of the frames at a graph break, in a form that iterations of a loop share as far as possible."""
     turns = run.region.turns
-    frame_state = FrameState(run.interp, graph_break, True, held, turns.numbers)
-    return frame_state_at(run, graph_break, held) if turns.learn(run, frame_state) else frame_state
+    snapshot = take_snapshot(run.interp, graph_break, place, True, held, turns.numbers)
+    return snapshot_at(run, graph_break, place, held) if turns.learn(run, snapshot.state) else snapshot
 
 
 def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, passed: Mapping, alone: bool) -> Way:
@@ -99,9 +100,9 @@ def way_behind(run: Any, frame_state: FrameState, raised: bool, declared: bool, 
             return Way(entry_point, entry_point.dispatcher)
     earlier = [entry_point for entry_point in turns_before(run, frame_state) if entry_point.stands_for(frame_state, raised, declared)]
     # What the items of a list are is constant in the first turns, as numbers are.
-    shared = earlier and not (frame_state.carried and run.passed.get(frame_state.stack, 0) < FEW_TURNS)
+    shared = earlier and not (frame_state.values.carried and run.passed.get(frame_state.stack, 0) < FEW_TURNS)
     own = EntryPoint(region, frame_state, raised, declared, passed, earlier[0].varying if shared else None)
-    own.varying.differ(frame_state.numbers)
+    own.varying.differ(frame_state.numbers.names)
     return Way(own, Loop(own, earlier) if earlier else own.dispatcher)
 
 
@@ -141,10 +142,13 @@ class Turns:
     def another(self, entry_point: EntryPoint) -> None:
         """Counts an iteration that is not like one before it."""
         frame_state = entry_point.frame_state
-        if frame_state is not None and (frame_state.turned or (frame_state.carried and entry_point.passed[frame_state.stack] > FEW_TURNS)):
+        if frame_state is None:
+            return
+        turned, carried = frame_state.numbers.turned, frame_state.values.carried
+        if turned or (carried and entry_point.passed[frame_state.stack] > FEW_TURNS):
             self._others[frame_state.chain] += 1
             # Two loops in one another come to a place more than once a turn of the outer one.
-            if self._others[frame_state.chain] >= (DIFFERENT_TURNS if frame_state.turned and frame_state.carried else TURNS):
+            if self._others[frame_state.chain] >= (DIFFERENT_TURNS if turned and carried else TURNS):
                 self.unroll(entry_point)
 
     def again(self, entry_point: EntryPoint) -> None:
