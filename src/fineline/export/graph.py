@@ -17,10 +17,10 @@ from fineline.codegen.program_text import short_name
 from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
 from fineline.errors import NotExported
 from fineline.exception_slots import TRACEBACK
-from fineline.exported.argument_checks import asked_module
-from fineline.exported.outcome import Held, Out, Outcome, written
-from fineline.exported.paths import Paths
-from fineline.exported.signature import Parameter
+from fineline.export.argument_checks import asked_module
+from fineline.export.outcome import Held, Out, Outcome, written
+from fineline.export.paths import Paths
+from fineline.export.signature import Parameter
 from fineline.fx.standalone_module import Portable, portable, put
 from fineline.guards.evaluate import same_constant
 from fineline.guards.facts import AMBIENT
