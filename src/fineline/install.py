@@ -18,7 +18,7 @@ from torch import nn
 from fineline import api, errors, porting
 from fineline.backends.registry import list_backends
 from fineline.errors import FACES, caller
-from fineline.export import export_call
+from fineline.export.call import export_call
 from fineline.policy import declare, dim_marks
 from fineline.policy.break_settings import error_on_graph_break
 from fineline.policy.marks import MARKS

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from fineline.codegen.escape import real_generator
-from fineline.codegen.frame_state import Carried, Const, FrameState, GeneratorRef, Made, Number, Object, Reduced, Root, alike, roots_of
+from fineline.codegen.frame_restore import restore
+from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
+from fineline.codegen.frame_state import Carried, Const, GeneratorRef, Made, Number, Object, Reduced, Root, alike, roots_of
 from fineline.frames.frame import NULL, InterpretedGenerator
 from fineline.frames.graph_breaks import Finished, GraphBreak, NotReconstructible
 from fineline.interp.interpreter import Interpreter
@@ -44,10 +46,10 @@ def run(interp: Interpreter, passing: int = 0, keeps_variables: bool = False, **
         if next(left) < 0:
             return interp.beyond(graph_break)
         graph_break.keeps_variables = keeps_variables
-        state = FrameState(interp, graph_break, **how)
+        snapshot = take_snapshot(interp, graph_break, **how)
         # What is suspended goes on in the new frames alone.
         interp.forget_generators()
-        raise Finished(state)
+        raise Finished(snapshot)
 
     interp.host = Host(on_graph_break)
     try:
@@ -56,19 +58,19 @@ def run(interp: Interpreter, passing: int = 0, keeps_variables: bool = False, **
         return done.value
 
 
-def state_at_break(fn: Callable, *args: Any, **how: Any) -> Any:
+def snapshot_at_break(fn: Callable, *args: Any, **how: Any) -> Any:
     interp = interpreter()
     interp.frame = entry_frame(interp, fn, args, {})
     return run(interp, **how)
 
 
-def go_on(state: FrameState, values: tuple, given: Any = 5, capture: bool = False) -> Any:
+def go_on(snapshot: Snapshot, values: tuple, given: Any = 5, capture: bool = False) -> Any:
     """Runs the rest on another interpreter, with ``values`` for the live ones, and ``given`` for what the call gave: -> as ``run``."""
     interp = interpreter()
     interp.trace.active = capture
-    for i, (name, v) in enumerate(zip((*state.names, "result"), (*values, given), strict=True)):
+    for i, (name, v) in enumerate(zip((*snapshot.state.values.names, "result"), (*values, given), strict=True)):
         interp.trace.read(v, interp.trace.guards.root(i, name, v))
-    then, containers, made = state.build(interp, values)
+    then, containers, made = restore(snapshot.state, interp, values)
     interp.trace.made.update(map(id, made))
     for container in containers:
         interp.trace.expand(container)
@@ -76,13 +78,13 @@ def go_on(state: FrameState, values: tuple, given: Any = 5, capture: bool = Fals
     return run(interp)
 
 
-def live(state: FrameState) -> dict[str, Any]:
-    return dict(zip(state.names, state.roots, strict=True))
+def live(snapshot: Snapshot) -> dict[str, Any]:
+    return dict(zip(snapshot.state.values.names, snapshot.roots, strict=True))
 
 
-def variables(state: FrameState, frame: int = 1) -> dict[str, Any]:
+def variables(snapshot: Snapshot, frame: int = 1) -> dict[str, Any]:
     """Returns the variables of a frame in the state; frame 0 is the interpreter's own, which calls the program."""
-    shape = state.frames[frame]
+    shape = snapshot.state.shapes.frames[frame]
     return {name: spec for name, spec in zip(shape.info.slots, shape.local, strict=True) if spec != Const(NULL)}
 
 
@@ -300,21 +302,21 @@ PROGRAMS = [
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_frames_made_from_the_state_go_on_as_the_old_ones(fn: Callable) -> None:
     expected, breaks = fn([3, 4]), 0
-    while type(state := state_at_break(fn, [3, 4], passing=breaks)) is FrameState and breaks < 50:
-        state.pass_on()
-        assert go_on(state, tuple(state.roots)) == expected
+    while type(snapshot := snapshot_at_break(fn, [3, 4], passing=breaks)) is Snapshot and breaks < 50:
+        snapshot.pass_on()
+        assert go_on(snapshot, tuple(snapshot.roots)) == expected
         breaks += 1
-    assert breaks and state == expected
+    assert breaks and snapshot == expected
 
 
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_frames_can_be_taken_apart_at_each_break(fn: Callable) -> None:
-    state, breaks = state_at_break(fn, [3, 4]), 0
-    while type(state) is FrameState and breaks < 50:
-        state.pass_on()
-        state = go_on(state, tuple(state.roots), capture=True)
+    snapshot, breaks = snapshot_at_break(fn, [3, 4]), 0
+    while type(snapshot) is Snapshot and breaks < 50:
+        snapshot.pass_on()
+        snapshot = go_on(snapshot, tuple(snapshot.roots), capture=True)
         breaks += 1
-    assert state == fn([3, 4])
+    assert snapshot == fn([3, 4])
 
 
 # -- what is alive --------------------------------------------------------------------------------------------------------------
@@ -325,9 +327,9 @@ def some_are_dead(x: list, y: list) -> Any:
 
 
 def test_variables_that_nothing_reads_any_more_are_left_out() -> None:
-    state = state_at_break(some_are_dead, [1], [2])
-    assert set(variables(state)) == {"y", "held"}  # a cell stays, as a closure may hold it
-    assert [name for name in state.names] == ["y", "held", "some_are_dead_value"]
+    snapshot = snapshot_at_break(some_are_dead, [1], [2])
+    assert set(variables(snapshot)) == {"y", "held"}  # a cell stays, as a closure may hold it
+    assert [name for name in snapshot.state.values.names] == ["y", "held", "some_are_dead_value"]
 
 
 @pytest.mark.parametrize("raises", [True, False], ids=["the call may raise", "others look at them"])
@@ -335,9 +337,9 @@ def test_variables_that_nothing_reads_stay_where_somebody_looks(raises: bool) ->
     interp = interpreter()
     interp.lessons.inspected_functions |= set() if raises else {some_are_dead.__code__}
     interp.frame = entry_frame(interp, some_are_dead, ([1], [2]), {})
-    state = run(interp, keeps_variables=raises)
-    assert set(variables(state)) == {"x", "y", "dead", "used", "held"}
-    assert state.frames[1].whole is not raises
+    snapshot = run(interp, keeps_variables=raises)
+    assert set(variables(snapshot)) == {"x", "y", "dead", "used", "held"}
+    assert snapshot.state.shapes.frames[1].whole is not raises
 
 
 def test_a_live_value_is_there_once_and_named_after_its_variable() -> None:
@@ -345,17 +347,17 @@ def test_a_live_value_is_there_once_and_named_after_its_variable() -> None:
         y = x
         return [x, y, stop(x), x, y]
 
-    state, x = state_at_break(program, x := [1]), x
-    assert state.names == ["x"] and state.roots[0] is x
-    assert variables(state) == {"x": Root(0), "y": Root(0)}
-    assert state.frames[1].stack[:2] == (Root(0), Root(0))
+    snapshot, x = snapshot_at_break(program, x := [1]), x
+    assert snapshot.state.values.names == ("x",) and snapshot.roots[0] is x
+    assert variables(snapshot) == {"x": Root(0), "y": Root(0)}
+    assert snapshot.state.shapes.frames[1].stack[:2] == (Root(0), Root(0))
 
 
 def test_other_values_can_take_the_place_of_the_live_ones() -> None:
-    state = state_at_break(variables_and_stack, [3])
-    assert live(state) == {"n": [3]}
+    snapshot = snapshot_at_break(variables_and_stack, [3])
+    assert live(snapshot) == {"n": [3]}
     other = ["other"]
-    out = go_on(state, (other,), given="given")
+    out = go_on(snapshot, (other,), given="given")
     assert out == [6, (6, "text"), "given", "text", other] and out[-1] is other
 
 
@@ -364,16 +366,16 @@ def test_what_is_known_is_part_of_the_shape_or_else_a_live_value() -> None:
         a, b = n + 1, "text"
         return [stop(), a, b]
 
-    state = state_at_break(program, 3)
-    assert variables(state) == {"a": Const(4), "b": Const("text")} and state.roots == []
-    state = state_at_break(program, 3, constants=False)
-    assert live(state) == {"a": 4, "b": "text"}
-    assert go_on(state, (7, "u")) == [5, 7, "u"]
+    snapshot = snapshot_at_break(program, 3)
+    assert variables(snapshot) == {"a": Const(4), "b": Const("text")} and snapshot.roots == []
+    snapshot = snapshot_at_break(program, 3, constants=False)
+    assert live(snapshot) == {"a": 4, "b": "text"}
+    assert go_on(snapshot, (7, "u")) == [5, 7, "u"]
 
 
 def test_a_number_that_was_only_passed_on_is_a_live_value() -> None:
-    state = state_at_break(lambda n: [stop(), n], 1000)
-    assert live(state) == {"n": 1000}
+    snapshot = snapshot_at_break(lambda n: [stop(), n], 1000)
+    assert live(snapshot) == {"n": 1000}
 
 
 def test_a_tuple_of_the_program_is_taken_apart() -> None:
@@ -381,8 +383,8 @@ def test_a_tuple_of_the_program_is_taken_apart() -> None:
         pair = (n, 1)
         return stop(), pair
 
-    state = state_at_break(program, [2])
-    assert variables(state) == {"pair": Made(tuple, (Root(0), Const(1)))} and state.roots == [[2]]
+    snapshot = snapshot_at_break(program, [2])
+    assert variables(snapshot) == {"pair": Made(tuple, (Root(0), Const(1)))} and snapshot.roots == [[2]]
 
 
 def test_a_tuple_that_something_else_holds_as_well_stays_whole() -> None:
@@ -391,21 +393,23 @@ def test_a_tuple_that_something_else_holds_as_well_stays_whole() -> None:
         held = [pair]
         return stop(), pair, held
 
-    state = state_at_break(program, [2])
-    assert live(state) == {"pair": ([2], 1), "held": [([2], 1)]} and live(state)["held"][0] is live(state)["pair"]
+    snapshot = snapshot_at_break(program, [2])
+    assert live(snapshot) == {"pair": ([2], 1), "held": [([2], 1)]} and live(snapshot)["held"][0] is live(snapshot)["pair"]
 
 
 # -- where the frames are ---------------------------------------------------------------------------------------------------------
 def test_the_place_is_the_code_of_each_frame_and_how_far_it_is() -> None:
-    state = state_at_break(frames, [3])
-    names = [shape.info.code.co_name for shape in state.frames]
-    assert names == ["_call", "frames", "called"] and state.top == 2
-    assert [shape.back for shape in state.frames] == [-1, 0, 1]
-    assert state.stack == tuple([(shape.info, shape.ip) for shape in state.frames]) and state.chain == state.stack[::-1]
+    snapshot = snapshot_at_break(frames, [3])
+    names = [shape.info.code.co_name for shape in snapshot.state.shapes.frames]
+    assert names == ["_call", "frames", "called"] and snapshot.state.resumption.top == 2
+    assert [shape.back for shape in snapshot.state.shapes.frames] == [-1, 0, 1]
+    state = snapshot.state
+    assert state.stack == tuple([(shape.info, shape.ip) for shape in state.shapes.frames]) and state.chain == state.stack[::-1]
     assert [shape.info.code.co_name for shape in state.called_frames()] == ["called", "frames"]
     interp = interpreter()
-    state.build(interp, tuple(state.roots))
-    assert (interp.frame.info, interp.frame.back.back.back, interp.depth) == (state.frames[2].info, None, state.depth)
+    restore(state, interp, tuple(snapshot.roots))
+    assert interp.frame.info is state.shapes.frames[2].info and interp.frame.back.back.back is None
+    assert interp.depth == state.resumption.depth
 
 
 @pytest.mark.parametrize(
@@ -414,21 +418,21 @@ def test_the_place_is_the_code_of_each_frame_and_how_far_it_is() -> None:
     ids=["plain", "except and finally", "in the finally", "with", "generator", "calls"],
 )
 def test_whether_an_exception_would_be_handled(fn: Callable, passing: int, answer: bool) -> None:
-    assert state_at_break(fn, [3, 4], passing=passing).has_handlers is answer
+    assert snapshot_at_break(fn, [3, 4], passing=passing).state.has_handlers is answer
 
 
 def test_the_exception_that_is_being_handled_is_alive() -> None:
-    state = state_at_break(handled, [3])
-    assert type(state.roots[state.handled.number]) is ValueError
+    snapshot = snapshot_at_break(handled, [3])
+    assert type(snapshot.roots[snapshot.state.resumption.handled.number]) is ValueError
     interp, other = interpreter(), ValueError("other")
-    state.build(interp, tuple([other if type(v) is ValueError else v for v in state.roots]))
+    restore(snapshot.state, interp, tuple([other if type(v) is ValueError else v for v in snapshot.roots]))
     assert interp.handled is other
 
 
 def test_where_the_result_goes_is_kept() -> None:
-    state = state_at_break(variables_and_stack, [3])
-    assert state.then is None
-    init = state_at_break(lambda n: Thing(n), [3]).called_frames()[0]
+    snapshot = snapshot_at_break(variables_and_stack, [3])
+    assert snapshot.state.resumption.then is None
+    init = snapshot_at_break(lambda n: Thing(n), [3]).state.called_frames()[0]
     assert init.info.code is Thing.__init__.__code__ and callable(init.then.function)
 
 
@@ -454,8 +458,8 @@ def each(n: list) -> Any:
     ids=["other live values", "another constant", "another list", "another item", "another number", "another call", "again"],
 )
 def test_same(fn: Callable, one: tuple, other: tuple, answer: bool) -> None:
-    states = [state_at_break(fn, n, passing=passing) for n, passing in (one, other)]
-    assert states[0].same(states[1]) is states[1].same(states[0]) is answer
+    one_state, other_state = [snapshot_at_break(fn, n, passing=passing).state for n, passing in (one, other)]
+    assert one_state.same(other_state) is other_state.same(one_state) is answer
 
 
 @pytest.mark.parametrize(
@@ -503,10 +507,10 @@ def iterating(make: Callable[[list], Any]) -> Callable:
     ids=["list", "dict items", "enumerate", "zip", "islice", "range", "in Python", "cycle", "deque"],
 )  # fmt: skip
 def test_how_an_iterator_is_kept(make: Callable, kind: type) -> None:
-    state = state_at_break(iterating(make), [3, 4])
-    assert type(variables(state)["it"]) is kind
-    state.pass_on()
-    given, it = go_on(state, tuple(state.roots))
+    snapshot = snapshot_at_break(iterating(make), [3, 4])
+    assert type(variables(snapshot)["it"]) is kind
+    snapshot.pass_on()
+    given, it = go_on(snapshot, tuple(snapshot.roots))
     other = make([3, 4])
     next(other)
     assert given == 5 and list(itertools.islice(it, 4)) == list(itertools.islice(other, 4))
@@ -517,10 +521,10 @@ def test_an_iterator_is_made_once_for_all_that_hold_it() -> None:
         a = b = itertools.cycle(n)
         return stop(), a is b, next(a), next(b)
 
-    state = state_at_break(program, [3, 4])
-    assert variables(state) == {"a": Reduced(0), "b": Reduced(0)} and len(state.iterators) == 1
-    state.pass_on()
-    assert go_on(state, tuple(state.roots)) == (5, True, 3, 4)
+    snapshot = snapshot_at_break(program, [3, 4])
+    assert variables(snapshot) == {"a": Reduced(0), "b": Reduced(0)} and len(snapshot.state.shapes.iterators) == 1
+    snapshot.pass_on()
+    assert go_on(snapshot, tuple(snapshot.roots)) == (5, True, 3, 4)
 
 
 def test_what_an_iterator_goes_through_is_told() -> None:
@@ -529,9 +533,9 @@ def test_what_an_iterator_goes_through_is_told() -> None:
         n["a"] = next(it)
         return stop(), it
 
-    state = state_at_break(program, {"a": 1, "b": 2})
-    _, containers, _ = state.build(interpreter(), tuple(state.roots))
-    assert containers == [{"a": "a", "b": 2}] and containers[0] is state.roots[0] and type(variables(state)["it"]) is Reduced
+    snapshot = snapshot_at_break(program, {"a": 1, "b": 2})
+    _, containers, _ = restore(snapshot.state, interpreter(), tuple(snapshot.roots))
+    assert containers == [{"a": "a", "b": 2}] and containers[0] is snapshot.roots[0] and type(variables(snapshot)["it"]) is Reduced
 
 
 def test_what_something_else_holds_stays_what_it_is() -> None:
@@ -542,9 +546,9 @@ def test_what_something_else_holds_stays_what_it_is() -> None:
     f.local[f.info.slots.index("it")] = it
     f.ip = next(n for n, (name, _) in enumerate(f.info.instructions) if name == "CALL" and "it" in [f.info.slots[i] for i in f.info.live_behind(n + 1)]) + 1
     graph_break = GraphBreak(stop, (), None, "FL400", "why")
-    assert variables(FrameState(interp, graph_break), 0)["it"] == Reduced(0)
-    assert variables(FrameState(interp, graph_break, held={id(it)}), 0)["it"] == Root(0)
-    assert variables(FrameState(interp, GraphBreak(stop, (it,), None, "FL400", "why")), 0)["it"] == Root(0)
+    assert variables(take_snapshot(interp, graph_break), 0)["it"] == Reduced(0)
+    assert variables(take_snapshot(interp, graph_break, held={id(it)}), 0)["it"] == Root(0)
+    assert variables(take_snapshot(interp, GraphBreak(stop, (it,), None, "FL400", "why")), 0)["it"] == Root(0)
 
 
 # -- numbers that tell the iterations of a loop apart ---------------------------------------------------------------------------------
@@ -556,23 +560,23 @@ def test_numbers_of_an_iteration_are_alive() -> None:
             step += 5
         return step
 
-    plain = state_at_break(program, [3], passing=1)
+    plain = snapshot_at_break(program, [3], passing=1)
     assert variables(plain)["step"] == Const(12)
-    step = Number("local", 1, plain.frames[1].info.slots.index("step"))
+    step = Number("local", 1, plain.state.shapes.frames[1].info.slots.index("step"))
     at = Number("at", 0, 0)
-    state = state_at_break(program, [3], passing=1, loop_numbers={plain.chain: frozenset({step, at})})
-    assert state.loop_numbers == {step, at} and state.numbers == ["step", "program_value"] and [*live(state).values()] == [12, 2]
-    assert plain.lone == {0}  # nothing but the loop holds the iterator
-    assert [go_on(state, values) for values in ((12, 2), (100, 2), (100, 1), (1, 3))] == [22, 110, 115, 6]
-    assert not state.same(plain)
-    assert state_at_break(program, [3], passing=1, loop_numbers={}).loop_numbers == frozenset()
+    snapshot = snapshot_at_break(program, [3], passing=1, loop_numbers={plain.state.chain: frozenset({step, at})})
+    assert snapshot.state.numbers[:2] == ({step, at}, ("step", "program_value")) and [*live(snapshot).values()] == [12, 2]
+    assert plain.state.numbers.lone == {0}  # nothing but the loop holds the iterator
+    assert [go_on(snapshot, values) for values in ((12, 2), (100, 2), (100, 1), (1, 3))] == [22, 110, 115, 6]
+    assert not snapshot.state.same(plain.state)
+    assert snapshot_at_break(program, [3], passing=1, loop_numbers={}).state.numbers.places == frozenset()
 
 
 # -- what no state can hold -------------------------------------------------------------------------------------------------------
 def test_a_generator_from_before_the_call_is_a_value() -> None:
     gen = (x for x in (1, 2))
-    state = state_at_break(lambda g: [stop(), g], gen)
-    assert live(state) == {"g": gen}
+    snapshot = snapshot_at_break(lambda g: [stop(), g], gen)
+    assert live(snapshot) == {"g": gen}
 
 
 def refused(fn: Callable, *args: Any) -> str:
@@ -581,7 +585,7 @@ def refused(fn: Callable, *args: Any) -> str:
 
     def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         try:
-            raise Finished(FrameState(interp, graph_break))
+            raise Finished(take_snapshot(interp, graph_break))
         except NotReconstructible as e:
             raise Finished(e.text) from None
 
@@ -618,7 +622,7 @@ def test_what_no_state_can_hold(fn: Callable, passing: int, text: str) -> None:
                 eager.append(real_generator(gen))
                 gen.given = weakref.ref(eager[0])
         try:
-            FrameState(interp, graph_break)
+            take_snapshot(interp, graph_break)
             refused.append("")
         except NotReconstructible as e:
             refused.append(e.text)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from fineline.codegen.reconstructor import RESERVED, Reconstructor, short_name
+from fineline.codegen.program_text import RESERVED, short_name
+from fineline.codegen.reconstructor import Reconstructor
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.interp.interpreter import Interpreter
 from fineline.region.options import Options
@@ -323,8 +324,8 @@ def test_a_weak_reference_to_what_is_gone_is_refused() -> None:
 def test_a_tensor_of_the_graph_is_an_output() -> None:
     value, writer = captured(lambda x: {"y": (y := x + 1), "also": y, "z": y.relu(), "x": x}, x := torch.ones(2))
     text = writer.expr(value)
-    assert [node for node, _ in writer.outputs] == [writer.trace.recorder.find(value[name]) for name in ("y", "z")]
-    again = run(writer, text, {name: value[key] for (_, name), key in zip(writer.outputs, ("y", "z"), strict=True)})
+    assert [*writer.outputs.names] == [writer.trace.recorder.find(value[name]) for name in ("y", "z")]
+    again = run(writer, text, {name: value[key] for name, key in zip(writer.outputs.names.values(), ("y", "z"), strict=True)})
     assert again["y"] is again["also"] is value["y"] and again["z"] is value["z"] and again["x"] is x
 
 
@@ -342,7 +343,8 @@ def test_what_hangs_on_a_tensor_is_put_there() -> None:
 def test_outputs_in_the_same_memory_are_noted() -> None:
     value, writer = captured(lambda x: ((y := x + 1), y[:1], x * 2), torch.ones(2))
     writer.expr(value)
-    assert [*writer.places.values()] == [[0, 1], [2]]
+    a, b, c = writer.outputs.names
+    assert [*writer.outputs.places.values()] == [[a, b], [c]]
 
 
 # -- names ------------------------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph
 
+from fineline.codegen.program_text import ProgramText
 from fineline.guards.facts import AMBIENT, AmbientFacts
 from fineline.policy.scope_stack import SCOPE
 from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth
@@ -17,7 +18,7 @@ from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, 
 NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
 
 
-def counted(lines: list[str], graph: Graph, rebuild: Any) -> list[str]:
+def counted(lines: list[str], graph: Graph, rebuild: ProgramText) -> list[str]:
     """Returns ``lines`` that run a graph, with lines that set the nesting depth of autocast after it: a compiled graph does not count it."""
     n = sum([NESTING[node.target] for node in graph.nodes if node.op == "call_function" and node.target in NESTING])
     if n == 0:
@@ -26,7 +27,7 @@ def counted(lines: list[str], graph: Graph, rebuild: Any) -> list[str]:
     return [before, *lines, f"{rebuild.constant(set_autocast_depth, 'set_autocast_depth')}(depth + {n})"]
 
 
-def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, Any], rebuild: Any) -> list[str]:
+def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, Any], rebuild: ProgramText) -> list[str]:
     """Returns statements that set the state as the captured code left it; a compiled graph may not have done so."""
     lines = [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in differing(before, after)]
     lines += [f"{rebuild.constant(set_, 'set_state')}({rebuild.expr(now)})" for set_, _, now in changed(answers)]

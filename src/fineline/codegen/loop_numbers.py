@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from fineline.codegen.frame_state import COMPARED, COUNTERS, Const, FrameState, LoopNumbers, Number, alike
+from fineline.codegen.frame_snapshot import COUNTERS
+from fineline.codegen.frame_state import Const, FrameState, IteratorShape, Number, NumberPlaces, alike
 from fineline.cpython.polyfill_iterators import RangeIterator
 
 
-def between(one: FrameState, other: FrameState) -> LoopNumbers:
+def between(one: FrameState, other: FrameState) -> NumberPlaces:
     """Returns the places of numbers that differ, if the two states differ in nothing else."""
-    if not all(alike(getattr(one, name), getattr(other, name)) for name in COMPARED if name not in ("frames", "iterators", "objects")):
+    shapes, others = one.shapes, other.shapes
+    if not (alike(one.values, other.values) and alike(one.resumption, other.resumption)):
         return frozenset()
-    if any([len(getattr(one, name)) != len(getattr(other, name)) for name in ("frames", "iterators", "objects")]):
+    if not alike(shapes.generators, others.generators) or list(map(len, shapes)) != list(map(len, others)):
         return frozenset()
     found: set[Number] = set()
-    for f, (mine, theirs) in enumerate(zip(one.frames, other.frames, strict=True)):
+    for f, (mine, theirs) in enumerate(zip(shapes.frames, others.frames, strict=True)):
         if not alike(tuple(mine._replace(local=(), stack=())), tuple(theirs._replace(local=(), stack=()))):
             return frozenset()
         for where in ("local", "stack"):
             if not _differ(where, f, dict(enumerate(getattr(mine, where))), dict(enumerate(getattr(theirs, where))), found):
                 return frozenset()
-    for i, (made, earlier) in enumerate(zip(one.objects, other.objects, strict=True)):
+    for i, (made, earlier) in enumerate(zip(shapes.objects, others.objects, strict=True)):
         if alike(made, earlier):
             continue
         if made[:2] != earlier[:2] or type(made.parts) is not dict or not _differ("object", i, made.parts, earlier.parts, found):
             return frozenset()
-    for i, (it, before) in enumerate(zip(one.iterators, other.iterators, strict=True)):
+    for i, (it, before) in enumerate(zip(shapes.iterators, others.iterators, strict=True)):
         if alike(it, before):
             continue
-        (*numbers, step), (*others, same) = _rest(it, i in one.lone), _rest(before, i in other.lone)
+        *numbers, step = _rest(it, i in one.numbers.lone)
+        *earlier_numbers, same = _rest(before, i in other.numbers.lone)
         if step is None or not alike(step, same):
             return frozenset()
-        pairs = zip(("at", "stop"), numbers, others, strict=True)
+        pairs = zip(("at", "stop"), numbers, earlier_numbers, strict=True)
         found |= {Number(where, 0, i) for where, a, b in pairs if not alike(a, b)}
     return frozenset(found)
 
@@ -49,7 +52,7 @@ def _differ(where: str, holder: int, mine: dict, theirs: dict, found: set[Number
     return True
 
 
-def _rest(shape: tuple, lone: bool) -> tuple:
+def _rest(shape: IteratorShape, lone: bool) -> tuple:
     """Returns, for an iterator over a range, the next number, the stop and the step; three times None for another iterator."""
     make, args, state = shape
     if make is RangeIterator:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fineline.codegen.reconstructor import Reconstructor
+from fineline.codegen.program_text import ProgramText
 from fineline.fx.infallible import cannot_fail
 from fineline.kinds import is_a
 from fineline.tracing.segment_trace import SegmentTrace
 
 
-def draw_lines(r: Reconstructor) -> list[str]:
+def draw_lines(r: ProgramText) -> list[str]:
     """Returns one for each number, in the order of the captured code."""
     if not r.draws:
         return []
@@ -21,7 +21,7 @@ def draw_lines(r: Reconstructor) -> list[str]:
     return [f"{name} = {r.constant(draws[s].fn, 'draws')}({r.call(draws[s].args, draws[s].kwargs)})" for s, name in r.draws.items()]
 
 
-def generators(r: Reconstructor) -> str:
+def generators(r: ProgramText) -> str:
     """Returns those that are drawn from, each once."""
     found = {id(draw.args[0]): draw.args[0] for draw in r.trace.symbols.draws.of.values()}
     return r.items(found.values())

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fineline.codegen.program_text import ProgramText
 from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.kinds import is_a
@@ -28,14 +29,14 @@ from fineline.tracing.tracebacks import Entry, frames_behind
 
 
 # -- containers ------------------------------------------------------------------------------------------------------------
-def _tuple(r: Any, v: tuple) -> str:
+def _tuple(r: ProgramText, v: tuple) -> str:
     r.busy.add(id(v))
     text = r.pack(v)
     r.busy.discard(id(v))
     return text if is_value(v) else r.statement("pack", text, v)
 
 
-def _list(r: Any, v: list) -> str:
+def _list(r: ProgramText, v: list) -> str:
     r.check_made(v)
     name = r.statement("items", "[]", v)
     if v:
@@ -48,11 +49,11 @@ def _list(r: Any, v: list) -> str:
     return name
 
 
-def _constant(r: Any, v: Any) -> str:
+def _constant(r: ProgramText, v: Any) -> str:
     return r.constant(v, type(v).__name__)
 
 
-def _array(r: Any, v: Any) -> str:
+def _array(r: ProgramText, v: Any) -> str:
     if r.trace.guards.interp.arrays.lies_in_shared(v):
         raise Uncompiled("FL409", "an array with the memory of a tensor", ("constant_arrays", False))
     if v.base is None:
@@ -65,7 +66,7 @@ def _array(r: Any, v: Any) -> str:
     return r.statement("view", f"{r.constant(np.ndarray, 'ndarray')}({v.shape}, {kind}, {r.expr(v.base)}, {at}, {v.strides})", v)
 
 
-def _dict(r: Any, v: dict) -> str:
+def _dict(r: ProgramText, v: dict) -> str:
     r.check_made(v)
     owner = r.trace.owners.get(id(v))
     if owner is not None:
@@ -90,21 +91,21 @@ def dict_of(name: str, t: type) -> str:
     return f'object.__getattribute__({name}, "__dict__")' if is_a(t.__getattribute__, types.FunctionType) else f"{name}.__dict__"
 
 
-def _set(r: Any, v: set) -> str:
+def _set(r: ProgramText, v: set) -> str:
     r.check_made(v)
     return r.statement("group", f"set({r.pack(v)})", v)
 
 
-def _namespace(r: Any, v: types.SimpleNamespace) -> str:
+def _namespace(r: ProgramText, v: types.SimpleNamespace) -> str:
     name = r.statement("namespace", f"{r.constant(types.SimpleNamespace, 'SimpleNamespace')}()", v)
     r.fill_dict(f"{name}.__dict__", v.__dict__)
     return name
 
 
 # -- functions and what wraps them -----------------------------------------------------------------------------------------
-def _function(r: Any, v: types.FunctionType) -> str:
+def _function(r: ProgramText, v: types.FunctionType) -> str:
     if v in METHODS:
-        return str(r.constant(METHODS[v], v.__name__))
+        return r.constant(METHODS[v], v.__name__)
     if id(v) not in r.trace.made:
         return r.constant(v, v.__name__)
     closure = ""
@@ -130,13 +131,13 @@ def _function(r: Any, v: types.FunctionType) -> str:
     return name
 
 
-def _method(r: Any, v: types.MethodType) -> str:
+def _method(r: ProgramText, v: types.MethodType) -> str:
     if is_method_of_stand_in(v):
         return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
     return r.statement("method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
 
 
-def _cell(r: Any, v: types.CellType) -> str:
+def _cell(r: ProgramText, v: types.CellType) -> str:
     r.check_made(v)
     name = r.statement("cell", f"{r.constant(types.CellType, 'CellType')}()", v)
     if contents(v) is not EMPTY:
@@ -145,23 +146,24 @@ def _cell(r: Any, v: types.CellType) -> str:
     return name
 
 
-def _partial(r: Any, v: functools.partial) -> str:
+def _partial(r: ProgramText, v: functools.partial) -> str:
     name = r.statement("partial", f"{r.constant(functools.partial, 'partial')}({r.call((v.func, *v.args), v.keywords)})", v)
     r.name_part(v.keywords, f"{name}.keywords")
     # Not its __dict__: reading that makes one, and then it is no longer merged into a partial made of it.
-    r.fill_dict(f"{name}.__dict__", v.__reduce__()[2][3])
+    state: Any = v.__reduce__()[2]
+    r.fill_dict(f"{name}.__dict__", state[3])
     return name
 
 
 # -- views and iterators ---------------------------------------------------------------------------------------------------
-def _view(r: Any, v: Any) -> str:
+def _view(r: ProgramText, v: Any) -> str:
     # What the view shows is all that it refers to.
     shown = r.expr(gc.get_referents(v)[0])
     way = type(v).__name__.rpartition("_")[2]
     return r.statement("view", f"{r.constant(MappingProxyType, 'proxy')}({shown})" if type(v) is MappingProxyType else f"{shown}.{way}()", v)
 
 
-def _reduced(r: Any, v: Any) -> str:
+def _reduced(r: ProgramText, v: Any) -> str:
     recipe = reversed_recipe(r.trace, v) or table_recipe(v)
     if recipe is not None:
         return iterator(r, v, recipe)
@@ -174,11 +176,12 @@ def _reduced(r: Any, v: Any) -> str:
     return iterator(r, v, Recipe(fn, args, state=tuple([state for state in rest[:1] if state is not None])))
 
 
-def _live_iterator(r: Any, v: LiveIterator) -> str:
+def _live_iterator(r: ProgramText, v: LiveIterator) -> str:
     """Writes an iterator that is alive at a graph break; nothing else that the program makes may hold it."""
     it = v.iterator
-    if r.known(it) is not None:
-        return str(r.known(it))
+    known = r.known(it)
+    if known is not None:
+        return known
     if type(it) not in STANDING:
         name = _reduced(r, it)
         r.forget(it)
@@ -187,7 +190,7 @@ def _live_iterator(r: Any, v: LiveIterator) -> str:
     return r.statement("iterator", f"{r.constant(advanced, 'advanced')}({source}, {it.moves})", v) if it.moves else source
 
 
-def iterator(r: Any, v: Any, recipe: Recipe) -> str:
+def iterator(r: ProgramText, v: Any, recipe: Recipe) -> str:
     """Returns an iterator of C's."""
     make, written = recipe.make, r.trace.mutations.written
     if any([id(x) in written and list(map(id, written[id(x)].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
@@ -200,7 +203,7 @@ def iterator(r: Any, v: Any, recipe: Recipe) -> str:
     return name
 
 
-def _trace(r: Any, v: types.TracebackType) -> str:
+def _trace(r: ProgramText, v: types.TracebackType) -> str:
     """Rebuilds a traceback entry by entry, the innermost first, as an exception collects them."""
     own: list[types.TracebackType] = []
     seams = r.trace.mutations.seams
@@ -215,17 +218,17 @@ def _trace(r: Any, v: types.TracebackType) -> str:
     return text
 
 
-def _reference(r: Any, v: weakref.ref) -> str:
+def _reference(r: ProgramText, v: weakref.ref) -> str:
     target = v()
     if target is None:
         raise NotReconstructible("a weak reference to what is gone")
     return r.statement("reference", f"{r.constant(weakref.ref, 'ref')}({r.expr(target)})", v)
 
 
-def _generator(r: Any, v: InterpretedGenerator) -> str:
+def _generator(r: ProgramText, v: InterpretedGenerator) -> str:
     """Rebuilds a generator that has not begun, by a call of its function."""
     if type(v.given) is types.GeneratorType:
-        return str(r.expr(v.given))
+        return r.expr(v.given)
     called = v.call()
     if called is None:
         raise NotReconstructible("a generator that has begun and is not finished", v.called_at)
@@ -233,7 +236,7 @@ def _generator(r: Any, v: InterpretedGenerator) -> str:
     return r.statement(v.__name__, f"{r.expr(fn)}({r.call(args, kwargs)})", v)
 
 
-MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
+MAKERS: Mapping[type, Callable[[ProgramText, Any], str]] = MappingProxyType(
     {
         tuple: _tuple,
         torch.Size: lambda r, v: r.statement("size", f"{r.constant(torch.Size, 'Size')}({r.pack(v)})", v),
@@ -264,4 +267,4 @@ MAKERS: Mapping[type, Callable[[Any, Any], str]] = MappingProxyType(
         LiveIterator: _live_iterator,
     }
 )
-"""Type -> what writes the statements for an object of it, with a `Reconstructor`; -> the expression that gives it."""
+"""Type -> what writes the statements for an object of it, with the program's text; -> the expression that gives it."""

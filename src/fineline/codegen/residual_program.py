@@ -292,71 +292,89 @@ class ResidualWriter:
         ``again`` runs the segment, and all behind it, in Python.
         """
         trace, r = self.trace, self.rebuild
-        recorder = trace.recorder
-        lines: list[str] = []
-        gm = None
         self._check_draws()
         self._guard_aliases()
         guard_lookups(trace)
         guard_distinct_classes(trace)
-        now = AMBIENT.now()
-        if recorder.calls:
+        now, gm = AMBIENT.now(), None
+        if trace.recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.assumed]
-            without_modes(recorder.graph)
-            put_back_in(recorder.graph, trace.start_ambient, now)
-            outputs = tuple([n for n, _ in r.outputs])
-            # What no backend is shown runs as it is, with all its operators.
-            kept = self._kept(outputs) if shown else []
-            recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
-            gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
-            examples = [src.value for _, src in recorder.inputs]
-            if trace.symbols is not None:
-                trace.symbols.prune()
-                self._memory = None
-                examples = [trace.symbols.example(src.value, src) for _, src in recorder.inputs]
-                if shown and self._shares_what_it_writes():
-                    # A backend has to see it, and the examples have memory of their own.
-                    raise Restart("FL515", "the graph writes into memory that several inputs share")
-            if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
-                self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
-            with in_state(trace.start_ambient, now, trace.answers):
-                compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.start_ambient) or _transforms(now))
-            # Compiled code would look for the memory of fake tensors.
-            compiled = as_it_is(gm) if self._on_fakes() else compiled
-            # A graph that was known may give more than this program takes.
-            names_of = dict(r.outputs)
-            given: Any = recorder.graph.output_node().args[0]
-            remade = [(given.index(r.outputs[at][0]), change) for at, change in r.remade]
-            several = [] if as_captured(compiled) else [[given.index(r.outputs[at][0]) for at in ats] for ats in r.places.values() if len(ats) > 1]
-            call = r.constant(remaking(compiled, remade, several) if remade or several else compiled, "graph")
-            inputs = ", ".join([r.graph_input(src) for _, src in recorder.inputs])
-            names = [names_of.get(node) or r.fresh("unused") for node in given]
-            named = set(names_of.values())
-            text = f"{call}({inputs})"
-            text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
-            lines += counted(emit_guarded_graph_call(self, text, inputs, checks, again, gm), recorder.graph, r)
-            if unused := [name for name in names if name not in named]:
-                lines.append(f"del {', '.join(unused)}")
+            gm = self._graph_module(shown, now)
+            compiled = self._compiled_graph(compile_graph, gm, shown, now)
+            lines = self._call_lines(compiled, gm, checks, again)
             self._guard_storages()
             self._guard_tangents()
-        elif r.outputs:
+        elif r.outputs.names:
             raise NotReconstructible("an output without a graph")
         else:
-            lines += draw_lines(r)
+            lines = draw_lines(r)
         if trace.symbols is not None:
             trace.symbols.guard()
         # A block of rules is entered and left without an operator.
         lines += restore_lines(trace.start_ambient, now, trace.answers, r)
-        lines += r.lines + self.tail
+        return self._program([*lines, *r.lines, *self.tail], gm)
+
+    def _graph_module(self, shown: bool, now: AmbientFacts) -> CapturedGraph:
+        """Ends the graph with its outputs; returns its module."""
+        recorder = self.trace.recorder
+        without_modes(recorder.graph)
+        put_back_in(recorder.graph, self.trace.start_ambient, now)
+        outputs = tuple(self.rebuild.outputs.names)
+        # What no backend is shown runs as it is, with all its operators.
+        kept = self._kept(outputs) if shown else []
+        recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
+        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
+
+    def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
+        """Returns what the program calls for the graph, compiled in the state in which it begins."""
+        trace = self.trace
+        examples = [src.value for _, src in trace.recorder.inputs]
+        if trace.symbols is not None:
+            trace.symbols.prune()
+            self._memory = None
+            examples = [trace.symbols.example(src.value, src) for _, src in trace.recorder.inputs]
+            if shown and self._shares_what_it_writes():
+                # A backend has to see it, and the examples have memory of their own.
+                raise Restart("FL515", "the graph writes into memory that several inputs share")
+        if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
+            self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
+        with in_state(trace.start_ambient, now, trace.answers):
+            compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.start_ambient) or _transforms(now))
+        # Compiled code would look for the memory of fake tensors.
+        return as_it_is(gm) if self._on_fakes() else compiled
+
+    def _call_lines(self, compiled: Callable, gm: CapturedGraph, checks: list[str], again: Any) -> list[str]:
+        """Returns the statements that call the graph, and give its outputs to variables."""
+        r, graph, outputs = self.rebuild, self.trace.recorder.graph, self.rebuild.outputs
+        # A graph that was known may give more than this program takes.
+        given: Any = graph.output_node().args[0]
+        remade = [(given.index(node), change) for node, change in outputs.remade]
+        several: list[list[int]] = []
+        if not as_captured(compiled):
+            several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
+        call = r.constant(remaking(compiled, remade, several) if remade or several else compiled, "graph")
+        inputs = ", ".join([r.graph_input(src) for _, src in self.trace.recorder.inputs])
+        taken = dict(outputs.names)
+        names = [taken.get(node) or r.fresh("unused") for node in given]
+        text = f"{call}({inputs})"
+        text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}" if names else text
+        lines = counted(emit_guarded_graph_call(self, text, inputs, checks, again, gm), graph, r)
+        named = set(taken.values())
+        if unused := [name for name in names if name not in named]:
+            lines.append(f"del {', '.join(unused)}")
+        return lines
+
+    def _program(self, lines: list[str], gm: CapturedGraph | None) -> ResidualProgram:
+        """Returns the program with these statements, and lets go of the values that it was written for."""
+        r, guards = self.rebuild, self.trace.guards
         params = [r.params[s.reg] for s in r.param_sources]
-        source = f"def program({', '.join(params)}):\n" + "\n".join(f"    {x}" for x in lines) + "\n"
-        guards = trace.guards
+        source = f"def program({', '.join(params)}):\n" + "\n".join([f"    {x}" for x in lines]) + "\n"
         for src in guards.reads.sources:
             if src.op != "pin":
                 src.value = None
-        return ResidualProgram(
-            Program(self.name, source, r.constants, gm), source, tuple(guards.steps), tuple([s.reg for s in r.param_sources]), gm, guards.reads
-        )
+        program = Program(self.name, source, r.constants, gm)
+        outputs = tuple([s.reg for s in r.param_sources])
+        return ResidualProgram(program, source, tuple(guards.steps), outputs, gm, guards.reads)
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
         """Returns outputs that nobody takes, without which a compiler would drop operators that may raise."""
@@ -370,7 +388,7 @@ class ResidualWriter:
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:
             self.uncompiled = "it begins or ends inside of a transform of torch.func, or a level of forward-mode gradients, whose tensors no compiler knows"
-        elif self.rebuild.disowned or any([disowned(src.value) for src in self._tensors()]):
+        elif self.rebuild.outputs.disowned or any([disowned(src.value) for src in self._tensors()]):
             self.uncompiled = "a view made without gradients was written into, and AOTAutograd asks for its history, which PyTorch forbids"
         elif self._overlap(examples):
             # AOTAutograd takes memory that is written for what it was before.

@@ -286,12 +286,12 @@ class EntryPoint:
         return self.varying.symbolic((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
-        return (*range(nargs), *kwnames) if self.frame_state is None else (*self.frame_state.names, "result")
+        return (*range(nargs), *kwnames) if self.frame_state is None else (*self.frame_state.values.names, "result")
 
     def vary(self, live: list, memory: Callable[[Any], Any]) -> None:
         """Makes exactly those ``live`` values and sizes vary here that are symbolic at the graph break. ``memory``: the fake of a tensor."""
         assert self.frame_state is not None
-        for name, v in zip(self.frame_state.names, live, strict=True):
+        for name, v in zip(self.frame_state.values.names, live, strict=True):
             if type(v) in (torch.SymInt, torch.SymFloat):
                 self.varying.add(name, number=True)
             elif type(v) in (int, float):

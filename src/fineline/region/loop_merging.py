@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from fineline.codegen.frame_state import FrameState, LoopNumbers
+from fineline.codegen.frame_state import FrameState, NumberPlaces
 from fineline.codegen.loop_numbers import between
 from fineline.region.entry_point import EntryPoint
 
@@ -91,7 +91,7 @@ class LoopIterations:
     """The live numbers in which iterations of loops differ, by the frames at each place in a loop; other numbers are constants."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Any, LoopNumbers] = {}
+        self.numbers: dict[Any, NumberPlaces] = {}
         # Where each iteration needs programs of its own in any case, and how many in a row did.
         self._unrolled: set[Any] = set()
         self._others: Counter[Any] = Counter()
@@ -116,10 +116,13 @@ class LoopIterations:
     def another(self, entry_point: EntryPoint) -> None:
         """Counts an iteration that is not like one before it."""
         frame_state = entry_point.frame_state
-        if frame_state is not None and (frame_state.loop_numbers or (frame_state.carried and entry_point.passed[frame_state.stack] > FEW_ITERATIONS)):
+        if frame_state is None:
+            return
+        numbers, carried = frame_state.numbers.places, frame_state.values.carried
+        if numbers or (carried and entry_point.passed[frame_state.stack] > FEW_ITERATIONS):
             self._others[frame_state.chain] += 1
             # Two loops in one another come to a place more than once an iteration of the outer one.
-            if self._others[frame_state.chain] >= (DIFFERENT_ITERATIONS if frame_state.loop_numbers and frame_state.carried else COMPARED_ITERATIONS):
+            if self._others[frame_state.chain] >= (DIFFERENT_ITERATIONS if numbers and carried else COMPARED_ITERATIONS):
                 self.unroll(entry_point)
 
     def again(self, entry_point: EntryPoint) -> None:

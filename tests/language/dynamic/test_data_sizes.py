@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fineline
-from fineline.codegen.frame_state import FrameState
+from fineline.codegen.frame_snapshot import FrameStateBuilder
 from fineline.report.events import LISTENERS
 from tests.oracle import Program, Step, check, t
 
@@ -81,15 +81,15 @@ def test_packed_sequences(twin: str) -> None:
 
 def test_arguments_that_wait_lie_where_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was made and is gone leaves its id to the arguments of a call, which wait at a graph break for a size: they are not that thing."""
-    met, begin = [], FrameState.__init__
+    met, begin = [], FrameStateBuilder.__init__
 
-    def poisoned(self: FrameState, interp: Any, graph_break: Any, *args: Any, **kwargs: Any) -> None:
+    def poisoned(self: FrameStateBuilder, interp: Any, graph_break: Any, *args: Any, **kwargs: Any) -> None:
         if graph_break.then is not None and graph_break.then.__name__ == "_sized":
             interp.trace.made.add(id(graph_break.data[1]))
             met.append(graph_break)
         begin(self, interp, graph_break, *args, **kwargs)
 
-    monkeypatch.setattr(FrameState, "__init__", poisoned)
+    monkeypatch.setattr(FrameStateBuilder, "__init__", poisoned)
 
     def fn(x: Tensor, mask: Tensor) -> Any:
         y = x * 2

@@ -16,7 +16,7 @@ from fineline.builtins.debuggers import STOPS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.codegen.continuation import Continuation, goes_on, run_on
 from fineline.codegen.escape import real_result, settle
-from fineline.codegen.frame_state import FrameState
+from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
 from fineline.errors import FinelineError, InternalError
 from fineline.exception_slots import told
 from fineline.frames.frame import Frame
@@ -137,7 +137,7 @@ class CaptureSession:
         state = entry_point.frame_state
         if state is not None and region.entry_points.iterations.are_unrolled(state):
             interp.iteration = weakref.ref(entry_point.varying)
-        if state is not None and (state.loop_numbers or state.carried):
+        if state is not None and state.serves_iterations:
             # Those of a loop's iterations go on: each iteration would be captured.
             interp.few_keys = 1
         return interp
@@ -314,8 +314,8 @@ class CaptureSession:
         if end is None:
             # Not in there: what the call raises would have an exception of fineline's as its context.
             return interp.beyond(graph_break)
-        frame_state, after, failed = end.frame_state, end.after, end.failed
-        frame_state.pass_on()
+        snapshot, after, failed = end.snapshot, end.after, end.failed
+        snapshot.pass_on()
         settle(interp, graph_break, end.writer.rebuild.built)
         interp.trace.forget()
         del end
@@ -323,11 +323,11 @@ class CaptureSession:
             value = interp.beyond(graph_break)
         except BaseException as e:
             interp.known.clear()
-            self._begin(failed, frame_state, e, "failure")
+            self._begin(failed, snapshot, e, "failure")
             raise
-        after.entry_point.observe((*frame_state.roots, value), {})
+        after.entry_point.observe((*snapshot.roots, value), {})
         interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
-        self._begin(after, frame_state, value, "result")
+        self._begin(after, snapshot, value, "result")
         return value
 
     def _stop_in_debugger(self, graph_break: GraphBreak, place: tuple[str, int]) -> Any:
@@ -379,14 +379,14 @@ class CaptureSession:
         end.leave_storm()
         try:
             end.write(self._name())
-            self.ways.pass_by(end.frame_state)
-            interp.note_break(end.frame_state.stack)
+            self.ways.pass_by(end.snapshot.state)
+            interp.note_break(end.snapshot.state.stack)
             with computing(interp):
                 keep(region, self.entry_point, self.shape, end.writer, declared, interp.outside == "skipped")
             end.add_entry_points(f)
             if interp.fakes is not None:
                 end.vary()
-                self._leave(end.frame_state, functools.partial(self._now, *self.call))
+                self._leave(end.snapshot, functools.partial(self._now, *self.call))
         except NotReconstructible as e:
             self._give_segment_up(e)
         except FinelineError as e:
@@ -410,25 +410,25 @@ class CaptureSession:
         elif not self._move_out(e):
             move_out(self.region.lessons, interp.frame)
 
-    def _leave(self, frame_state: FrameState, behind: Callable[[], Any]) -> NoReturn:
+    def _leave(self, snapshot: Snapshot, behind: Callable[[], Any]) -> NoReturn:
         """Ends this session at a graph break: the programs behind it do the rest of the call."""
-        frame_state.drop_live_values()
+        snapshot.release()
         self.interp.forget_generators()
         self.behind = behind
         raise Finished(None)
 
-    def _begin(self, way: Way | None, frame_state: FrameState, value: Any, name: str) -> None:
+    def _begin(self, way: Way | None, snapshot: Snapshot, value: Any, name: str) -> None:
         """Begins the next segment, at the entry point that a ``way`` leads to; None: nothing more is captured."""
         interp = self.interp
-        live = (*frame_state.roots, value)
+        live = (*snapshot.roots, value)
         if way is not None and (
-            way.leads_back(live) or way.entry_point.met or frame_state.loop_numbers or frame_state.carried or way.entry_point.varying.varies
+            way.leads_back(live) or way.entry_point.met or snapshot.state.serves_iterations or way.entry_point.varying.varies
         ):
             # What varies here is known from other calls, and only fake mode has symbols.
-            self._leave(frame_state, functools.partial(_at, way.go_on, live))
-        containers, decomposed = frame_state.containers, frame_state.decomposed
-        # The frame state outlives the call: it must not hold what was alive in it.
-        frame_state.drop_live_values()
+            self._leave(snapshot, functools.partial(_at, way.go_on, live))
+        containers, decomposed = snapshot.containers, snapshot.decomposed
+        # Our callers hold the snapshot.
+        snapshot.release()
         # The user's handlers may run on either at any moment, for an interrupt: the earlier one is closed when nothing reads by it any more.
         earlier = interp.trace
         begin_segment(interp)
@@ -442,7 +442,7 @@ class CaptureSession:
         entry_point.inform(bool(interp.known))
         interp.unsteady = entry_point.varying.unsteady
         self.shape = CallShape(len(live))
-        register(interp, entry_point, live, [*frame_state.names, name])
+        register(interp, entry_point, live, [*snapshot.state.values.names, name])
         guard_iterated(interp, containers)
         interp.trace.made.update(map(id, decomposed))
 
@@ -459,14 +459,14 @@ class CaptureSession:
         assert interp.frame is not None
         place, frames = user_place(interp.frame, self.region.fn), {"stack": user_stack(interp.frame)}
         try:
-            frame_state = FrameState(interp, graph_break, constants=False)
+            snapshot = take_snapshot(interp, graph_break, place, constants=False)
         except NotReconstructible as e:
             self.region.reports.note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
             return interp.beyond(graph_break)
-        frame_state.place = place
-        frame_state.pass_on()
+        snapshot.pass_on()
+        frame_state = snapshot.state
         interp.note_break(frame_state.stack)
-        live = (*frame_state.roots, interp.beyond(graph_break))
+        live = (*snapshot.roots, interp.beyond(graph_break))
         stretch = self.entry_point.run_eagerly_after()
         dispatcher = stretch.dispatcher_at(frame_state)
         if dispatcher is None and self.ways.graph_breaks >= MOST_BREAKS:
@@ -487,7 +487,7 @@ class CaptureSession:
         if not self.region.options.error_on_recompile and stretch.was_newly_left():
             # From the next call on, the function that has returned is one call.
             start_anew(self.region)
-        return self._leave(frame_state, functools.partial(_at, dispatcher, live))
+        return self._leave(snapshot, functools.partial(_at, dispatcher, live))
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
         """Returns the call itself, by the program that fake mode has made of it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 from itertools import islice
 from typing import Any
 
+from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
 from fineline.codegen.frame_state import FrameState
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.interp.interpreter import Interpreter
@@ -37,14 +38,15 @@ class Continuations:
         """Takes all graph breaks in a function of which the rest ran eagerly for one."""
         self.passed = stretch.without_left(self.passed)
 
-    def frame_state_at(self, graph_break: GraphBreak, held: Set[int] = frozenset()) -> FrameState:
+    def snapshot_at(self, graph_break: GraphBreak, place: tuple[str, int], held: Set[int] = frozenset()) -> Snapshot:
         """Returns the state of the frames at a graph break, in a form that iterations of a loop share as far as possible."""
         iterations = self._region.entry_points.iterations
-        frame_state = FrameState(self._interp, graph_break, True, held, iterations.numbers)
+        snapshot = take_snapshot(self._interp, graph_break, place, True, held, iterations.numbers)
+        frame_state = snapshot.state
         if self._region.options.dynamic is False or not (iterations.has_numbers(frame_state) or self._is_late(frame_state)):
-            return frame_state
+            return snapshot
         last = next(self._iterations_before(frame_state), None)
-        return self.frame_state_at(graph_break, held) if last is not None and iterations.learn(frame_state, last) else frame_state
+        return self.snapshot_at(graph_break, place, held) if last is not None and iterations.learn(frame_state, last) else snapshot
 
     def way_after(self, frame_state: FrameState, raised: bool, declared: bool, alone: bool) -> Way:
         """Returns the way on after a graph break; it shares an existing entry point unless it is to be ``alone``."""
@@ -59,9 +61,9 @@ class Continuations:
                 return Way(entry_point, entry_point.dispatcher)
         earlier = [entry_point for entry_point in self._points_before(frame_state) if entry_point.stands_for(frame_state, raised, declared)]
         # What the items of a list are is constant in the first iterations, as numbers are.
-        shared = earlier[0] if earlier and not (frame_state.carried and not self._is_late(frame_state)) else None
+        shared = earlier[0] if earlier and not (frame_state.values.carried and not self._is_late(frame_state)) else None
         own = points.new(self._region, frame_state, raised, declared, passed, shared)
-        own.varying.differ(frame_state.numbers)
+        own.varying.differ(frame_state.numbers.names)
         return Way(own, Loop(own, earlier, points) if earlier else own.dispatcher)
 
     def _is_late(self, frame_state: FrameState) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fineline.codegen.frame_state import FrameState
+from fineline.codegen.frame_snapshot import Snapshot
 from fineline.codegen.residual_program import ResidualWriter
 from fineline.frames.frame import Frame, stack
 from fineline.frames.graph_breaks import GraphBreak
@@ -21,8 +21,8 @@ from fineline.tensor_ops.compute import computing
 class SegmentEnd:
     """What becomes of one segment at a graph break."""
 
-    # The state of the frames.
-    frame_state: FrameState
+    # The state of the frames, with what is alive in them.
+    snapshot: Snapshot
     # The writer of the segment's program.
     writer: ResidualWriter
     # The way on with the result of the call at the graph break, and the one with its exception if somebody handles that.
@@ -49,16 +49,15 @@ class SegmentEnd:
 
     def write(self, name: str) -> None:
         """Writes the program. A value that it makes again for its own results can't be part of the state: then the state is taken once more."""
-        self.frame_state = self._ways.frame_state_at(self._graph_break)
+        self.snapshot = self._ways.snapshot_at(self._graph_break, self._place)
         self._write(name)
-        while found := self.frame_state.reduced & self.writer.rebuild.built:
-            self.frame_state = self._ways.frame_state_at(self._graph_break, self.frame_state.held | found)
+        while found := self.snapshot.rebuilt & self.writer.rebuild.built:
+            self.snapshot = self._ways.snapshot_at(self._graph_break, self._place, self.snapshot.held | found)
             self._write(name)
 
     def _write(self, name: str) -> None:
-        interp, graph_break, frame_state = self._interp, self._graph_break, self.frame_state
+        interp, graph_break, frame_state = self._interp, self._graph_break, self.snapshot.state
         alone = self._left is not None
-        frame_state.place = self._place
         self.after = self._ways.way_after(frame_state, False, self._declared, alone)
         self.failed = self._ways.way_after(frame_state, True, self._declared, alone) if frame_state.has_handlers else None
         for entry_point in self._entry_points():
@@ -67,7 +66,7 @@ class SegmentEnd:
         behind = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
         with computing(interp):
             self.writer.graph_break(
-                graph_break.fn, graph_break.args_, graph_break.kwargs, frame_state.roots, *behind, interp.place(), interp.handled
+                graph_break.fn, graph_break.args_, graph_break.kwargs, self.snapshot.roots, *behind, interp.place(), interp.handled
             )
 
     def _entry_points(self) -> list[EntryPoint]:
@@ -86,8 +85,8 @@ class SegmentEnd:
 
     def _tell_texts(self) -> None:
         """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
-        texts, frame_state, graph_break = self._interp.texts, self.frame_state, self._graph_break
-        for name in [name for name, v in zip(frame_state.names, frame_state.roots, strict=True) if id(v) in texts]:
+        texts, snapshot, graph_break = self._interp.texts, self.snapshot, self._graph_break
+        for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if id(v) in texts]:
             for entry_point in self._entry_points():
                 entry_point.varying.add_text(name)
         if graph_break.error == "FL448" or any([id(a) in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
@@ -96,4 +95,4 @@ class SegmentEnd:
     def vary(self) -> None:
         """Makes exactly those live values vary behind the graph break that are symbolic at it."""
         for entry_point in self._entry_points():
-            entry_point.vary(self.frame_state.roots, self._interp.memory)
+            entry_point.vary(self.snapshot.roots, self._interp.memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fineline.codegen.frame_restore import restore
 from fineline.frames.frame import stack
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
@@ -30,8 +31,8 @@ def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple,
     if state is None:
         interp.frame = entry_frame(interp, fn, args, kwargs)
         return Beginning()
-    live = register(interp, entry_point, args, [*state.names, "failure" if entry_point.raised else "result"])
-    then, containers, made = state.build(interp, live[:-1])
+    live = register(interp, entry_point, args, [*state.values.names, "failure" if entry_point.raised else "result"])
+    then, containers, made = restore(state, interp, live[:-1])
     interp.trace.made.update(map(id, made))
     for f, breaks in zip(stack(interp.frame), entry_point.breaks, strict=False):
         f.breaks = breaks

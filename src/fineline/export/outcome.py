@@ -18,12 +18,12 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from fineline.codegen.reconstructor import Reconstructor
+from fineline.codegen.value_walk import ValueWalk
 from fineline.errors import NotExported
 from fineline.fx.recorder import FX_CONSTANTS
 from fineline.guards.source import Source, root_of
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import known_next_time
-from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 KEYS = (str, int, float, bool, type(None))
@@ -57,37 +57,48 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Outcome:
-    """Reads a result; the tensors in it that the graph makes become the graph's outputs (``rebuild.outputs``)."""
+class Outcome(ValueWalk[Any]):
+    """Reads a result: gives the parts above, and constants. Tensors in it that the graph makes become outputs of the graph."""
+
+    LITERALS = FX_CONSTANTS
 
     def __init__(self, rebuild: Reconstructor) -> None:
-        self._rebuild, self._cap = rebuild, rebuild.trace
+        super().__init__(rebuild.trace)
+        self._rebuild = rebuild
         self._seen: Counter[int] = Counter()
         self.tensors: list[Tensor] = []
 
-    def read(self, v: Any) -> Any:
-        """Returns what gives ``v``: its parts are those above, and constants."""
-        trace, t = self._cap, type(v)
-        if id(v) in trace.lazy:
-            return Given(trace.lazy[id(v)], v)
-        if t in SYMBOLIC:
-            node = trace.symbols.node(v)
-            return self.output(node) if is_a(node, Node) else node
-        if id(v) in trace.texts:
-            known_next_time(trace.guards.interp, trace.texts[id(v)])
-            raise NotExported("the result holds the text of a tensor", id="FL603")
-        if t in FX_CONSTANTS:
-            return v
-        src = trace.sources.get(id(v))
+    def existing(self, v: Any, src: Source) -> Given:
         if is_a(v, Tensor):
             self.tensors.append(v)
-            if src is not None:
-                return Given(src, v)
-            if not trace.recorder.known(v):
-                raise NotExported("the result holds a tensor that the graph did not make", id="FL603")
-            if v.__dict__ and t is Tensor:
-                raise NotExported(f"the result is a tensor with attributes of its own: {', '.join(v.__dict__)}", id="FL603")
-            return self.output(trace.recorder.find(v))
+        return Given(src, v)
+
+    def deferred_text(self, v: str) -> Any:
+        known_next_time(self.trace.guards.interp, self.trace.texts[id(v)])
+        raise NotExported("the result holds the text of a tensor", id="FL603")
+
+    def literal(self, v: Any) -> Any:
+        return v
+
+    def symbolic_number(self, v: Any) -> Any:
+        node = self.trace.symbols.node(v)
+        return self._output(node) if is_a(node, Node) else node
+
+    def graph_result(self, v: Tensor) -> Out:
+        self.tensors.append(v)
+        node = self.trace.recorder.find(v) if self.trace.recorder.known(v) else None
+        if node is None:
+            raise NotExported("the result holds a tensor that the graph did not make", id="FL603")
+        if v.__dict__ and type(v) is Tensor:
+            raise NotExported(f"the result is a tensor with attributes of its own: {', '.join(v.__dict__)}", id="FL603")
+        return self._output(node)
+
+    def _output(self, node: Node) -> Out:
+        self._rebuild.output(node)
+        return Out(list(self._rebuild.outputs.names).index(node))
+
+    def other_object(self, v: Any, src: Source | None) -> Any:
+        t = type(v)
         if src is not None and root_of(src).op == "root":
             return Given(src, v)
         self._seen[id(v)] += 1
@@ -95,39 +106,31 @@ class Outcome:
             raise NotExported(f"the result holds one {t.__qualname__} in two places, or in itself", id="FL603")
         return self._container(v, t)
 
-    def output(self, node: Any) -> Out:
-        outputs = self._rebuild.outputs
-        for i, (known, _) in enumerate(outputs):
-            if known is node:
-                return Out(i)
-        outputs.append((node, self._rebuild.fresh(str(node))))
-        return Out(len(outputs) - 1)
-
     def _container(self, v: Any, t: type) -> Any:
         if t is tuple or t is list:
-            return t([self.read(x) for x in v])
+            return t([self.expr(x) for x in v])
         if t is slice:
-            return Call(slice, (self.read(v.start), self.read(v.stop), self.read(v.step)), {})
+            return Call(slice, (self.expr(v.start), self.expr(v.stop), self.expr(v.step)), {})
         if t is set:
-            return Call(set, ([self.read(x) for x in v],), {})
+            return Call(set, ([self.expr(x) for x in v],), {})
         if t is torch.Size or hasattr(t, "n_sequence_fields"):
-            return Call(t, ([self.read(x) for x in v],), {})
+            return Call(t, ([self.expr(x) for x in v],), {})
         if is_a(v, tuple) and hasattr(t, "_fields"):
-            return Call(t, tuple([self.read(x) for x in v]), {})
+            return Call(t, tuple([self.expr(x) for x in v]), {})
         if t is dict and all([type(k) in KEYS for k in v]):
-            return {k: self.read(x) for k, x in v.items()}
+            return {k: self.expr(x) for k, x in v.items()}
         if is_a(v, enum.Enum) and type(v.value) in FX_CONSTANTS:
             return Call(t, (v.value,), {})
         if dataclasses.is_dataclass(t):
             return self._dataclass(v, t)
         if t in pytree.SUPPORTED_NODES:
             leaves, spec = pytree.tree_flatten(v)
-            return Call(pytree.tree_unflatten, ([self.read(x) for x in leaves], Held(spec, "_spec")), {})
-        if (is_a(v, type) or t is types.FunctionType) and "<locals>" not in v.__qualname__ and id(v) not in self._cap.made:
+            return Call(pytree.tree_unflatten, ([self.expr(x) for x in leaves], Held(spec, "_spec")), {})
+        if (is_a(v, type) or t is types.FunctionType) and "<locals>" not in v.__qualname__ and id(v) not in self.trace.made:
             return Held(v, f"_{v.__name__}")
         if _is_plain(t):
             new = Held(functools.partial(object.__new__, t), f"_new_{t.__name__}")
-            state = {name: self.read(x) for name, x in vars(v).items()}
+            state = {name: self.expr(x) for name, x in vars(v).items()}
             return Call(copy._reconstruct, (None, None, new, (), state), {})  # type: ignore[attr-defined]
         raise NotExported(f"the result holds a {t.__module__}.{t.__qualname__}", id="FL603")
 
@@ -138,7 +141,7 @@ class Outcome:
         again = t(**fields)
         if not _alike(_parts(again), _parts(v)) or (is_a(v, dict) and not _alike(dict(again), dict(v))):
             raise NotExported(f"a {t.__qualname__} made of its fields is not the one that the call gave", id="FL603")
-        return Call(t, (), {name: self.read(x) for name, x in fields.items()})
+        return Call(t, (), {name: self.expr(x) for name, x in fields.items()})
 
 
 def _is_plain(t: type) -> bool:

@@ -13,8 +13,8 @@ from torch.fx import GraphModule
 from fineline.api import original
 from fineline.backends.registry import lookup_backend
 from fineline.errors import BadArgument, Constrained, Forbidden, NotExported, Unsupported
-from fineline.exported.graph import Aten, ExportWriter
-from fineline.exported.signature import parameters_of
+from fineline.export.graph import Aten, ExportWriter
+from fineline.export.signature import parameters_of
 from fineline.policy.shape_api import marked_shapes
 from fineline.region.compiled import Compiled
 from fineline.region.descriptions import Guard, guard_at, guards_of, place_of

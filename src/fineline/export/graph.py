@@ -13,14 +13,14 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.codegen.reconstructor import short_name
+from fineline.codegen.program_text import short_name
 from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
 from fineline.errors import NotExported
 from fineline.exception_slots import TRACEBACK
-from fineline.exported.argument_checks import asked_module
-from fineline.exported.outcome import Held, Out, Outcome, written
-from fineline.exported.paths import Paths
-from fineline.exported.signature import Parameter
+from fineline.export.argument_checks import asked_module
+from fineline.export.outcome import Held, Out, Outcome, written
+from fineline.export.paths import Paths
+from fineline.export.signature import Parameter
 from fineline.fx.standalone_module import Portable, portable, put
 from fineline.guards.evaluate import same_constant
 from fineline.guards.facts import AMBIENT
@@ -57,7 +57,7 @@ class ExportWriter(ResidualWriter):
         if any([set_ in KERNELS for _, set_ in differing(self.trace.start_ambient, AMBIENT.now())]):
             raise NotExported("the call changes which kernels of attention may be chosen", id="FL604")
         outcome = Outcome(self.rebuild)
-        self._outcome = outcome.read(value)
+        self._outcome = outcome.expr(value)
         for w in self.trace.mutations.written.values():
             self._wrote(w, outcome)
         # What an exception has passed is nothing that a graph gives.
@@ -81,7 +81,7 @@ class ExportWriter(ResidualWriter):
             path = f"{holder}.{name}" if holder else name
             if not _fits(old, new, outcome):
                 raise NotExported(f"the call gives the buffer {path} another size or type, or a tensor that lives on elsewhere", id="FL604")
-            made = outcome.read(new)
+            made = outcome.expr(new)
             if type(made) is not Out:
                 raise NotExported(f"the call makes a tensor that was there before the buffer {path}", id="FL604")
             self._buffers.append((path, made))

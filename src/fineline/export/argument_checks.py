@@ -11,8 +11,8 @@ from torch import nn
 from torch.fx import Graph, Node
 
 from fineline.codegen.residual_program import ResidualProgram
-from fineline.exported.paths import Paths
-from fineline.exported.signature import LITERALS, Parameter
+from fineline.export.paths import Paths
+from fineline.export.signature import LITERALS, Parameter
 from fineline.fx.standalone_module import Portable, portable
 from fineline.guards.postfix import OPERANDS
 from fineline.guards.relation import TARGETS, Relation

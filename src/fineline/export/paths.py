@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from torch.fx import Graph, Node
 
-from fineline.exported.signature import REQUIRED, Parameter
+from fineline.export.signature import REQUIRED, Parameter
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 

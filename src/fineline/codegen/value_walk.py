@@ -1,0 +1,70 @@
+"""Where a value of the captured code comes from: the questions, in their order, for all that write down what gives the value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from fineline.guards.source import Source
+from fineline.kinds import is_a
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.segment_trace import SegmentTrace
+
+WrittenT = TypeVar("WrittenT")
+
+
+class ValueWalk(ABC, Generic[WrittenT]):
+    """Asks where a value comes from. A subclass writes the answer: as text of a program, or as parts of an exported graph."""
+
+    # Types whose values are written as they are.
+    LITERALS: ClassVar[frozenset[type]]
+
+    def __init__(self, trace: SegmentTrace) -> None:
+        self.trace = trace
+        # By identity: what gives the objects that have been made.
+        self._memo: dict[int, WrittenT] = {}
+
+    def expr(self, v: Any) -> WrittenT:
+        """Returns what gives ``v`` in another call."""
+        trace, t = self.trace, type(v)
+        if trace.lazy and id(v) in trace.lazy:
+            return self.existing(v, trace.lazy[id(v)])
+        if trace.texts and id(v) in trace.texts:
+            return self.deferred_text(v)
+        if t in self.LITERALS:
+            return self.literal(v)
+        if t in SYMBOLIC and trace.symbols is not None and getattr(v.node, "shape_env", None) is trace.symbols.shapes:
+            return self.symbolic_number(v)
+        made = self._memo.get(id(v))
+        if made is not None:
+            return made
+        src = trace.sources.get(id(v))
+        if is_a(v, Tensor):
+            return self.existing(v, src) if src is not None else self.graph_result(v)
+        return self.other_object(v, src)
+
+    @abstractmethod
+    def existing(self, v: Any, src: Source) -> WrittenT:
+        """Returns a value that existed before the call."""
+
+    @abstractmethod
+    def deferred_text(self, v: str) -> WrittenT:
+        """Returns a text that is made anew by each call."""
+
+    @abstractmethod
+    def literal(self, v: Any) -> WrittenT:
+        """Returns a constant."""
+
+    @abstractmethod
+    def symbolic_number(self, v: Any) -> WrittenT:
+        """Returns a symbolic number."""
+
+    @abstractmethod
+    def graph_result(self, v: Tensor) -> WrittenT:
+        """Returns a tensor that did not exist before the call."""
+
+    @abstractmethod
+    def other_object(self, v: Any, src: Source | None) -> WrittenT:
+        """Returns any other object; ``src`` is where it was read, if it was."""
