@@ -68,7 +68,7 @@ def compare(file: Path, key: str, found: dict[str, int], write: bool) -> None:
     known = _lines(file).get(key)
     assert known is not None, f"{key} has no line in {file}: {found}; make test ARGS='... --write-golden' writes it"
     line = dict(zip(COLUMNS, known, strict=True))
-    hint = f"{key}: {line}; if the change explains it: make test ARGS='... --write-golden'"
+    hint = f"{key}: {line}, found {found}; if the change explains it: make test ARGS='... --write-golden'"
     assert found | {"guards": line["guards"]} == line, hint
     assert abs(found["guards"] - line["guards"]) <= max(GUARDS_VARY * line["guards"], 1), hint
 

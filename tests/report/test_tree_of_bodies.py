@@ -97,12 +97,59 @@ class Outer(torch.autograd.Function):
         return grad
 
 
+class Inner(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Doubled.apply(grad)
+
+
+class Two(torch.autograd.Function):
+    """Which of its gradients come decides what its backward does: each way is a graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x + 1
+
+    @staticmethod
+    def backward(ctx, first, second):
+        come = [leaf(grad) for grad in (first, second) if grad is not None]
+        return sum(come) if come else None
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return leaf(grad)
+
+
 def body(x):
     return leaf(x) * 2
 
 
 def function(x):
     return Doubled.apply(x) + 1
+
+
+def function_in_backward(x):
+    return Inner.apply(x)
+
+
+def function_of_two(x):
+    return Two.apply(x)[0]
+
+
+def function_run_once(x):
+    return Once.apply(x)
 
 
 def function_in_function(x):
@@ -145,7 +192,8 @@ def nested(x):
 # -> the calls, without those of PyTorch's own.
 def calls(node, files=(__file__,)):
     inside = [found for child in node.children for found in calls(child, files)]
-    return [(node.name.rpartition(".")[2] if "forward" not in node.name else node.name, inside)] if node.file in files else inside
+    whole = node.name.endswith(("forward", "backward"))
+    return [(node.name if whole else node.name.rpartition(".")[2], inside)] if node.file in files else inside
 
 
 LEAF = ("leaf", [])
@@ -163,8 +211,11 @@ BREAKS = {
     comprehension: [("<listcomp>", [BROKEN, BROKEN])],
 }
 BODIES = {
-    function: [("apply", [("Doubled.forward", [LEAF])])],
-    function_in_function: [("apply", [("Outer.forward", [("Doubled.forward", [LEAF])])])],
+    function: [("apply", [("Doubled.forward", [LEAF]), ("Doubled.backward", [LEAF])])],
+    function_in_function: [("apply", [("Outer.forward", [("Doubled.forward", [LEAF])]), ("Outer.backward", [])])],
+    function_in_backward: [("apply", [("Inner.forward", []), ("Inner.backward", [("apply", [("Doubled.forward", [LEAF]), ("Doubled.backward", [LEAF])])])])],
+    function_of_two: [("apply", [("Two.forward", []), *[("Two.backward", [("<listcomp>", ways)]) for ways in ([LEAF, LEAF], [LEAF], [])]])],
+    function_run_once: [("apply", [("Once.forward", []), ("Once.backward", [LEAF])])],
     cond: [BODY, LEAF],
     cond_in_cond: [("cond", [BODY, LEAF]), LEAF],
     checkpointed: [BODY],
@@ -200,7 +251,7 @@ def test_calls_in_a_first_call_that_is_compiled(fn):
 @pytest.mark.parametrize("dynamic", [None, True], ids=["live", "symbolic"])
 @pytest.mark.parametrize("fn", BODIES, ids=lambda fn: fn.__name__)
 def test_calls_in_bodies_are_beneath_their_operator(fn, dynamic):
-    told = fineline.explain(fn, dynamic=dynamic)(X.clone().requires_grad_(fn in (function, function_in_function, checkpointed)))
+    told = fineline.explain(fn, dynamic=dynamic)(X.clone().requires_grad_(fn is checkpointed or fn.__name__.startswith("function")))
     assert captured(told.tree) == [(fn.__name__, BODIES[fn])]
     assert "leaf, 1 operator" in str(told.tree) and not told.breaks
 
@@ -219,6 +270,34 @@ class Prints(torch.autograd.Function):
 def test_a_body_that_no_graph_can_hold_leaves_no_calls():
     told = fineline.explain(lambda x: leaf(Prints.apply(x)))(X.clone().requires_grad_())
     assert [name for name, _ in captured(told.tree)[0][1]] == ["leaf"]
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["live", "symbolic"])
+def test_the_operators_of_a_backward_are_counted_where_it_is_written(dynamic):
+    told = fineline.explain(function, dynamic=dynamic)(X.clone().requires_grad_())
+    found = [node for node in told.tree if node.name == "Doubled.backward"]
+    assert [(node.colour, node.file, node.line) for node in found] == [("captured", __file__, Doubled.backward.__code__.co_firstlineno)]
+    assert [node.operators for node in found[0]] == [0, 1]
+    assert f"captured Doubled.backward  {__file__}" in str(told)
+
+
+class Switches(torch.autograd.Function):
+    """What its backward does to PyTorch's state no graph can hold: the whole call is one node."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return leaf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        torch.set_grad_enabled(True)
+        return leaf(grad)
+
+
+def test_an_opaque_call_of_a_function_has_no_calls_in_it():
+    told = fineline.explain(lambda x: Switches.apply(x) + 1)(X.clone().requires_grad_())
+    (call,) = [node for node in told.tree if node.name == "Switches.apply"]
+    assert (call.colour, call.operators, call.children) == ("opaque", 1, [])
 
 
 def test_a_capture_that_is_made_anew_is_there_once():

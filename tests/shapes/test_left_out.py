@@ -9,6 +9,7 @@ import csv
 import difflib
 import email.utils
 import fnmatch
+import functools
 import io
 import ipaddress
 import itertools
@@ -48,6 +49,10 @@ def _row(n: int) -> str:
     out = io.StringIO()
     csv.DictWriter(out, ["step"]).writerow({"step": n})
     return out.getvalue()
+
+
+def named(first: int = 0, **named: int) -> tuple[int, list[str], int]:
+    return first, sorted(named), sum(named.values())
 
 
 def _entry(n: int) -> dict[str, int]:
@@ -92,6 +97,16 @@ KEYS: dict[str, Any] = {
     "from_keys": lambda n: dict.fromkeys([f"step {n}", "a"]),
     "entry": _entry,
 }
+KEYWORDS: dict[str, Any] = {
+    "keyword_names": lambda n: named(**{f"step{n}": n}),
+    "keyword_names_beside_others": lambda n: named(first=1, **{f"step{n}": n}),
+    "two_keyword_names": lambda n: named(**{f"step{n}": n, f"step{n + 1}": 2}),
+    "keyword_names_of_two_dicts": lambda n: named(**{f"a{n}": n}, **{f"b{n}": 2}),
+    "keyword_names_of_a_class": lambda n: vars(types.SimpleNamespace(**{f"step{n}": n})),
+    "keyword_names_of_a_dict": lambda n: dict({"a": 1}, **{f"step{n}": n}),
+    "keyword_names_of_a_method": lambda n: "{first}".format(**{"first": n, f"step{n}": n}),
+    "keyword_names_of_a_partial": lambda n: functools.partial(named, **{f"step{n}": n})(),
+}
 NUMBERS: dict[str, Any] = {
     "parts": lambda n: (n.real, n.imag, n.numerator, n.denominator, n.__class__, (n / 4).real, (n / 4).imag, (n / 4).__class__),
     "below_a_large_one": lambda n: (n < 1 << 80, 1 << 80 > n, n >= -1 << 80, n == 1 << 80, n != -1 << 80),
@@ -104,7 +119,7 @@ NUMBERS: dict[str, Any] = {
     "grouped": lambda n: [(k, len(list(g))) for k, g in itertools.groupby([n, n, 2])],
     "grouped_by_type": lambda n: [(k, list(g)) for k, g in itertools.groupby([n, 2, 0.5], type)],
 }
-ACTS = {**LIBRARIES, **KEYS, **NUMBERS}
+ACTS = {**LIBRARIES, **KEYS, **KEYWORDS, **NUMBERS}
 
 
 def around(act: Any) -> Any:
@@ -150,6 +165,41 @@ BEYOND: dict[str, Any] = {
 def test_comparisons_with_integers_beyond_64_bits_hold_for_such_numbers_too(act: str, twin: str) -> None:
     steps = [Step(place, lambda place: (t(place), FAR[place])) for place in range(len(FAR))]
     check(Program(act, lambda: BEYOND[act], steps, frozenset(range(len(FAR))), breaks=True, repeats=True), twin)
+
+
+def scaled(x: torch.Tensor, **named: float) -> torch.Tensor:
+    return x * len(named) + sum(named.values())
+
+
+def _called_with_tensors(x: torch.Tensor, n: int) -> Any:
+    y = x.sin() + 1
+    return scaled(y, **{f"step{n}": n}), y.cos() * n
+
+
+def _called_with_two(x: torch.Tensor, n: int) -> Any:
+    y = x.sin() + 1
+    options = {f"step{n}": n, "last": 2}
+    return scaled(y, first=1, **options) + y.cos()
+
+
+def _called_with_tensors_by_name(x: torch.Tensor, n: int) -> Any:
+    y = x.sin() + 1
+    return sum(dict(**{f"y{n}": y, "z": y.exp()}).values()).cos()
+
+
+NAMES = (_called_with_tensors, _called_with_two, _called_with_tensors_by_name)
+
+
+@pytest.mark.parametrize("fn", NAMES, ids=lambda fn: fn.__name__)
+def test_calls_with_tensors_by_other_names_each_time(fn: Any, twin: str) -> None:
+    steps = [Step(place, lambda place: (t(place), 3 + 5 * place)) for place in range(CALLS)]
+    check(Program(fn.__name__, lambda: fn, steps, frozenset(range(LEARNED)), breaks=True, repeats=True), twin)
+
+
+@pytest.mark.parametrize("fn", NAMES, ids=lambda fn: fn.__name__)
+def test_graphs_around_such_calls_run_in_the_end(fn: Any) -> None:
+    made, ran = graphs_of_each_call(fn, [(torch.ones(4), 3 + 5 * place) for place in range(CALLS)])
+    assert not any(made[LEARNED:]) and all(ran[LEARNED:]), (made, ran)
 
 
 def helper(n: int) -> dict[str, int]:

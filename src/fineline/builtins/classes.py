@@ -67,6 +67,9 @@ def _isinstance(call: Call) -> Frame | None:
                 _guard_check(trace, c, "__instancecheck__", check)
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
                     if not by_class and not stands:
+                        if getattr(c, "_is_protocol", False) and trace.classes.is_given(c):
+                            reason = "isinstance() with a protocol that eager code makes"
+                            raise GraphBreak(isinstance, (obj, classes), None, "FL412", reason)
                         _guard_abstract(trace, obj, c)
                 elif is_a(check, types.FunctionType):
                     if c is classes:

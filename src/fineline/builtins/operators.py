@@ -33,6 +33,7 @@ from fineline.symbolic.arithmetic import (
     SYMBOLIC,
     calculate,
     compared,
+    has_symbol,
     holds,
     only_numbers,
     settle_all,
@@ -102,7 +103,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             if trace.lazy:
                 trace.settle(a)
                 trace.settle(b)
-            if op not in ARITHMETIC and interp.varied(f, (a, b)):
+            if (op not in ARITHMETIC or not has_symbol(op, (a, b))) and interp.varied(f, (a, b)):
                 raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             f.stack.append(c_calls.of_few_parts(interp, calculate(op, a, b), op, (a, b)))
             return None

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.guards.facts import ambient_facts, describe_difference, storage_of, tensor_agrees, tensor_facts, tensor_number
+from fineline.guards.facts import ambient_facts, class_name, describe_difference, storage_of, tensor_agrees, tensor_facts, tensor_number
 from fineline.guards.postfix import check_code, is_integer, run
 from fineline.guards.steps import ACCESS, CHECKS, Step
 from fineline.guards.texts import value_text
@@ -290,7 +290,7 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
         case "tensor" if is_a(value, torch.Tensor):
             return f"tensor: {describe_difference(payload, tensor_facts(value))}"
         case "tensor":
-            return f"tensor: a {payload.cls.__name__} -> {value_text(value)}"
+            return f"tensor: a {class_name(payload)} -> {value_text(value)}"
         case "ambient":
             return f"ambient state: {describe_difference(payload, ambient_facts())}"
         case "is" | "eq" | "set_eq":

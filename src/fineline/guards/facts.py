@@ -38,7 +38,7 @@ class TensorFacts(NamedTuple):
     In a guard, None among the sizes and strides stands for any value.
     """
 
-    cls: type
+    cls: type | None  # in a guard, None if other guards tell the class
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
@@ -208,6 +208,11 @@ class AmbientTable:
 AMBIENT = AmbientTable()
 
 
+def class_name(facts: TensorFacts) -> str:
+    """Returns the name of the class in a guard's facts."""
+    return "tensor" if facts.cls is None else facts.cls.__name__
+
+
 def tensor_agrees(expected: TensorFacts, found: TensorFacts) -> bool:
     """Returns whether a tensor with the facts ``found`` passes a guard on the facts ``expected``."""
     return expected == found or all(map(_agrees, TENSOR_NAMES, expected, found))
@@ -216,7 +221,7 @@ def tensor_agrees(expected: TensorFacts, found: TensorFacts) -> bool:
 def _agrees(name: str, expected: Any, found: Any) -> bool:
     if name in ("sizes", "strides") and expected is not None and found is not None and len(expected) == len(found):
         return all([a is None or a == b for a, b in zip(expected, found, strict=True)])
-    return bool(expected == found)
+    return bool(expected == found) or (name == "cls" and expected is None)
 
 
 def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:

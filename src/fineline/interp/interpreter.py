@@ -285,8 +285,8 @@ class Interpreter:
         if src is None or what is None or (what == "numbers" and not written):
             return False
         before = trace.mutations.before(obj)
-        held = before.values() if is_a(before, dict) else before
-        found = [v for v in islice(held, MOST_NUMBERS) if type(v) in TOLD_APART] if written or what == "texts" else []
+        held = (before.keys() if what == "keys" else before.values()) if is_a(before, dict) else before
+        found = [v for v in islice(held, MOST_NUMBERS) if type(v) in TOLD_APART] if written or what in ("keys", "texts") else []
         return self.asked(f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
 
     def asked(self, f: Frame, found: list, few: int) -> bool:

@@ -159,7 +159,7 @@ def kind_of(descr: Any) -> int:
 def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
     if heap and cls in trace.classes:
-        holder = find(trace, cls, name, descr)
+        holder = find(trace, cls, name)
         if holder is None:
             _guard_descriptor(trace, descr)
             return (ABSENT, None) if descr is MISSING else (kind_of(descr), descr)

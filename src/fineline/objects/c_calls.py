@@ -34,7 +34,7 @@ from fineline.objects.polyfills import ORDERED, POLYFILLS
 from fineline.objects.printing import HASHERS, PRINTERS, asks, prints_plainly, written_out
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
-from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, holds, is_large, only_numbers, settle_all
+from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state, identify, parts
 from fineline.tracing.interp import Call, Interp
@@ -313,6 +313,8 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         # round() to so many digits has no symbolic form.
         symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
         if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
+            if not has_symbol(key, args):
+                _ask(call, key)
             _settle_numbers(trace, args)
             return call.finish(of_few_parts(interp, symbolic(*args, **(kwargs or {})), call.fn, tuple(args), kwargs))
         polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS or key in CALLERS else None

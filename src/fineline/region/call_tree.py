@@ -207,7 +207,9 @@ class _WatchedCalls(Interpreter):
             self._count(caller, -operators)
             self._count(node, operators)
             caller.children[:] = [child for child in caller.children if not any([child is body for body in self.latest])]
-            node.children += self.latest
+            if colour == "captured":
+                # What was captured for an opaque call, before something in it was met that no graph can hold, is not what runs.
+                node.children += self.latest
 
     def forget_calls(self) -> None:
         for parent, node in self.new_nodes:
@@ -234,8 +236,8 @@ class _WatchedCalls(Interpreter):
 class _WatchedBody(_WatchedCalls, Trial):
     """A trial that is watched: its calls are those of a body of the operator that it is for, if it gives one."""
 
-    def watch_body(self, shown: bool) -> None:
-        self.shown, self.root = shown, Node("", "", 0, "captured")
+    def watch_body(self) -> None:
+        self.root = Node("", "", 0, "captured")
         self.watch(self.outer.tree)  # type: ignore[attr-defined]
 
     def outermost(self) -> Node:
@@ -245,7 +247,7 @@ class _WatchedBody(_WatchedCalls, Trial):
         value = super().attempt(fn, args)
         bodies: list[Node] = self.outer.bodies  # type: ignore[attr-defined]
         # A body may be captured more than once.
-        bodies += [node for node in self.root.children if self.shown and node not in bodies]
+        bodies += [node for node in self.root.children if node not in bodies]
         return value
 
 
@@ -258,8 +260,7 @@ class WatchedTrial(_WatchedBody):
     ) -> None:  # fmt: skip
         super().__init__(outer, given, made, later, writes, opposite, again)
         self.tensors = WatchedTrialTensors(later, opposite)
-        # A backward is captured with its forward, and called at another time.
-        self.watch_body(shown=not later)
+        self.watch_body()
 
 
 class WatchedBody(_WatchedBody, BodyInterpreter):
@@ -268,7 +269,7 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, fakes, indices)
         self.tensors = WatchedBodyTensors(indices, self.recorder)
-        self.watch_body(shown=True)
+        self.watch_body()
 
 
 class Watched(_WatchedCalls):

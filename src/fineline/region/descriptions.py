@@ -11,7 +11,7 @@ from fineline.codegen.residual_program import ResidualProgram
 from fineline.frames.frame import Frame
 from fineline.frames.stub_frames import is_own, user_frame
 from fineline.guards.evaluate import ReferenceProgram
-from fineline.guards.facts import sizes_text
+from fineline.guards.facts import class_name, sizes_text
 from fineline.guards.steps import CHECKS
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
@@ -129,7 +129,7 @@ def _claim(segment: ResidualProgram, op: str, payload: Any, at: int) -> str:
     match op:
         case "tensor":
             grad = ", requires grad" if payload.requires_grad else ""
-            return f"is a {payload.cls.__name__} of size {sizes_text(payload.sizes)}, {payload.dtype}, {payload.device}{grad}"
+            return f"is a {class_name(payload)} of size {sizes_text(payload.sizes)}, {payload.dtype}, {payload.device}{grad}"
         case "type":
             return f"is of type {payload.__qualname__}"
         case "is" | "eq" | "weak":

@@ -53,7 +53,7 @@ class DynamicDims:
         self._numbers: set[str] = set()
         # After a graph break: the texts, and bytes, that do.
         self.texts: set[str] = set()
-        # The containers that have held more or less ("length"), or other "numbers" or "texts" alone.
+        # The containers that have held more or less ("length"), other "keys", or other "numbers" or "texts" alone.
         self.unsteady: dict[str, str] = {}
         # The live values after a graph break of which this is all.
         self._exact: set[str] = set()
@@ -179,6 +179,7 @@ class DynamicDims:
         sources: dict[int, Source] = {}
         read: Counter[int] = Counter()
         lengths: dict[int, int] = {}
+        keys: dict[int, tuple] = {}
         resized: set[str] = set()
         steps, all_sources = self._newest
         for op, dst, reg, payload in steps:
@@ -191,6 +192,8 @@ class DynamicDims:
                     continue
             elif op in ("len", "keys", "set_eq") or (op == "predicate" and type(payload[0]) is DequeLength):
                 lengths[reg] = payload if op == "len" else payload[0].n if op == "predicate" else len(payload)
+                if op == "keys" and all([type(key) is str for key in payload]):
+                    keys[reg] = payload
             elif op == "relation":
                 self._relate(payload, registers, sources, resized)
             elif reg not in registers:
@@ -209,9 +212,13 @@ class DynamicDims:
                     self.texts.add(src.text())
 
         for reg, n in lengths.items():
-            if reg not in registers or not is_a(registers[reg], SIZED) or raw_len(registers[reg]) == n:
+            if reg not in registers or not is_a(registers[reg], SIZED):
                 continue
             text = all_sources[reg].text()
+            if raw_len(registers[reg]) == n:
+                if reg in keys and is_a(registers[reg], dict) and not all([dict.__contains__(registers[reg], key) for key in keys[reg]]):
+                    self.unsteady.setdefault(text, "keys")
+                continue
             self.unsteady[text] = "length"
             # One of which all items are read has a program for each length in any case.
             if n > read[reg]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +25,9 @@ ARITHMETIC = frozenset({
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.truediv, operator.pow, operator.neg, operator.pos,
     *BITWISE,
 })  # fmt: skip
+COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+# The bases of powers that are written with a symbol as exponent.
+SHORT_POWERS = (1, 2, -1)
 # `n = (n * 31 + 7) % 1000` in a loop comes to this in 33 iterations, which take 0.2 s to capture; 64 take 1.6 s, 300 minutes.
 MOST_PARTS = 200
 
@@ -135,6 +138,24 @@ def calculate(op: Callable, *values: Any) -> Any:
     if op is operator.pow and not floats and type(values[1]) is torch.SymInt:
         return _int_power(*values)
     return _float(op, *values) if floats or op is operator.truediv else _known(op(*values))
+
+
+def has_symbol(fn: Callable, values: Sequence) -> bool:
+    """Returns whether ``fn`` asks none of the numbers ``values``, of which some are symbolic, for its value."""
+    fn = operator.pow if fn is builtins.pow else fn
+    if fn not in OPERATORS or fn in COMPARISONS:
+        return True
+    floats = not {float, torch.SymFloat}.isdisjoint(map(type, values))
+    int_power = fn is operator.pow and not floats and type(values[1]) is torch.SymInt
+    if not (floats or int_power) and fn is not operator.truediv and (fn in ARITHMETIC or fn is abs):
+        # An int, of ints.
+        return True
+    own = _symbols(values)
+    if own is None or any([unknown(v) for v in values]):
+        return True
+    if int_power:
+        return type(values[0]) is int and values[0] in SHORT_POWERS
+    return own.shapes.floats.outcome(fn, _numbers_of(tuple(values))) is not None
 
 
 def _bitwise(op: Callable, *values: Any) -> Any:
@@ -274,7 +295,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 def _int_power(base: Any, exponent: Any) -> Any:
     """Returns a power whose exponent is symbolic; of what Inductor has no code for, or FX writes wrongly ("-1 ** n"), the number itself."""
-    if type(base) is int and base in (1, 2, -1) and compared(operator.ge, exponent, 0):
+    if type(base) is int and base in SHORT_POWERS and compared(operator.ge, exponent, 0):
         if base == 1:
             return 1
         if base == -1:
@@ -318,7 +339,7 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
         **{op: (lambda *values, op=op: calculate(op, *values)) for op in ARITHMETIC},
         **{
             op: (lambda a, b, op=op: compared(op, a, b))
-            for op in (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
+            for op in COMPARISONS
         },
     }
 )

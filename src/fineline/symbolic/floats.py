@@ -32,6 +32,9 @@ OPERATORS: Mapping[Any, str] = MappingProxyType(
         **{getattr(math, name): name for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh")},
     }
 )
+# What gives a positive zero, if any; and what gives a zero whose sign its operands decide.
+POSITIVE_ZERO = frozenset({float, abs, math.exp, math.log, math.log2, math.log10})
+SIGNED = frozenset([getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")])
 # A float as a whole number.
 WHOLE: Mapping[Any, tuple[str, Callable]] = MappingProxyType(
     {int: ("trunc", torch.sym_int), math.trunc: ("trunc", torch.sym_int), math.floor: ("floor", math.floor),
@@ -45,6 +48,18 @@ class Exact(NamedTuple):
     term: Term
     size: int
     plain: Any = None
+
+
+class Outcome(NamedTuple):
+    """A float that an operator gives, the term that computes it, and the size of that.
+
+    ``claims``: of a constant, the terms that must be true for it to come again. None: a symbol can stand for the float.
+    """
+
+    value: float
+    term: Term
+    size: int
+    claims: tuple[Term, ...] | None = None
 
 
 class Floats:
@@ -65,7 +80,21 @@ class Floats:
         return made
 
     def calculate(self, fn: Callable, values: tuple) -> Any:
-        """Returns the float that ``fn`` gives; None if it gives none that a symbol can stand for."""
+        """Returns the float that ``fn`` gives: a symbol, or a guarded constant; None if it has to be computed of the values themselves."""
+        found = self.outcome(fn, values)
+        if found is None:
+            return None
+        if found.claims is not None:
+            for claim in found.claims:
+                self.claim(claim, True)
+            return found.value
+        parts, plain = [self.exactly(v) for v in values], None
+        if fn in PLAIN and all([part.plain is not None for part in parts]):
+            plain = PLAIN[fn](*[part.plain for part in parts])
+        return self.new(found.value, f"float{len(self.exact)}", Exact(found.term, found.size, plain))
+
+    def outcome(self, fn: Callable, values: tuple) -> Outcome | None:
+        """Returns what is known of the float that ``fn`` gives; None if it gives no float, or what computes it is too long."""
         hints = [hint(v) for v in values]
         if fn not in OPERATORS or None in hints:
             return None
@@ -73,16 +102,32 @@ class Floats:
             value = fn(*hints)
         except (ArithmeticError, ValueError):
             return None
-        if type(value) is not float or not math.isfinite(value) or value == 0:
-            return None
         parts = [self.exactly(v) for v in values]
-        size = 1 + sum([part.size for part in parts])
-        if size > LONGEST:
+        term, size = Term(OPERATORS[fn], tuple([part.term for part in parts])), 1 + sum([part.size for part in parts])
+        if type(value) is not float or size > LONGEST:
             return None
-        plain = None
-        if fn in PLAIN and all([part.plain is not None for part in parts]):
-            plain = PLAIN[fn](*[part.plain for part in parts])
-        return self.new(value, f"float{len(self.exact)}", Exact(Term(OPERATORS[fn], tuple([part.term for part in parts])), size, plain))
+        if math.isfinite(value) and value != 0:
+            return Outcome(value, term, size)
+        # No symbol stands for these. Guards compare them with ``==``, which tells no zero from another.
+        signs = self._signs(fn, values) if value == 0 else []
+        if signs is None or not has_code(self._expand(term)):
+            return None
+        same = Term("eq", (term, Term("float", (value,)))) if value == value else Term("ne", (term, term))
+        return Outcome(value, term, size, (same, *signs))
+
+    def _signs(self, fn: Callable, values: tuple) -> list[Term] | None:
+        """Returns the terms that must be true for the zero that ``fn`` gives to keep its sign; None if none say so."""
+        if fn in POSITIVE_ZERO:
+            return []
+        deciding = values[1:] if fn is operator.mod else values[:1] if fn is operator.pow else values
+        symbols = [v for v in deciding if type(v) in (torch.SymInt, torch.SymFloat)]
+        if fn not in SIGNED or any([hint(v) == 0 for v in symbols]) or (fn is operator.pow and math.copysign(1.0, hint(values[0])) < 0):
+            return None
+        zero = Term("int", (0,))
+        if fn in (operator.add, operator.sub):
+            # A number and its opposite give a positive zero, and two zeros may give another.
+            return [Term("ne", (self.exactly(symbols[0]).term, zero))]
+        return [Term("gt" if hint(v) > 0 else "lt", (self.exactly(v).term, zero)) for v in symbols]
 
     def whole(self, fn: Callable, v: torch.SymFloat) -> Any:
         """Returns the int that ``fn`` makes of a float: PyTorch's expression if sizes alone decide it, else a symbol of its own, as floats have."""

@@ -174,7 +174,7 @@ def guard_subclass(trace: Any, cls: type, classes: Any, answer: bool) -> None:
         text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
         trace.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
         return
-    src = trace.guards.pin(classes, classes.__qualname__)
+    src = (trace.sources.get(id(classes)) if classes in trace.classes else None) or trace.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
     trace.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 

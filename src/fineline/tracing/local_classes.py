@@ -25,17 +25,19 @@ from types import (
     UnionType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from torch import Tensor
+from torch.autograd import Function
+from torch.nn import Parameter
 
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import CLASS_MRO, HEAP_TYPE, PLAIN_VALUE, BaseEquals, guard_mro
 
 # Metaclasses of which guards see all that matters of a class, or that something else guards.
-PLAIN_METACLASSES = (type, ABCMeta)
+PLAIN_METACLASSES = (type, ABCMeta, enum.EnumMeta, type(Protocol), type(Function), type(Tensor), type(Parameter))
 TYPE_DICT = type.__dict__["__dict__"]
 NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
 # The descriptors that a class gets of its own for slots, and for the dict and the weak references of its instances.
@@ -153,7 +155,7 @@ def _name(cls: type) -> tuple:
 
 def _is_read_by_content(cls: type) -> bool:
     """Returns whether guards see all that tells ``cls`` from another class of its name: its metaclass, and C descriptors, keep nothing else."""
-    if type(cls) not in PLAIN_METACLASSES or issubclass(cls, Tensor):
+    if type(cls) not in PLAIN_METACLASSES:
         return False
     for name, v in TYPE_DICT.__get__(cls).items():
         t = type(v)
@@ -167,6 +169,8 @@ def _is_read_by_content(cls: type) -> bool:
 
 def meet_class(trace: Any, cls: type, src: Any) -> None:
     """Decides how guards know a class that is first met after a graph break: by what it holds, if an eager call makes it anew each time."""
+    if id(cls) in trace.met:
+        return
     trace.met.add(id(cls))
     if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE:
         root = root_of(src)
@@ -202,6 +206,8 @@ def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
             found[id(v)] = v
     elif t in NO_CLASSES or depth > MOST_DEPTH:
         return
+    elif is_a(v, enum.Enum):
+        found[id(t)] = t
     elif is_a(v, (tuple, frozenset)):
         for part in frozenset.__iter__(v) if is_a(v, frozenset) else tuple.__iter__(v):
             _find_classes(part, found, depth + 1)
@@ -230,18 +236,34 @@ def load_class(trace: Any, cls: Any, src: Any) -> None:
 
 
 def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
-    """Loads a member of an enum that this call made before the segment began; outside of its class, its identity is guarded."""
-    if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
+    """Loads a member of an enum that this call made before the segment began; of one that its enum does not have, the identity."""
+    if not _is_own(member):
         trace.guards.check(src, "is", member)
-    else:
-        trace.check_type(src, type(member))
-        trace.load_members(member, src, ENUM_ITEMS)
-        if is_a(member, tuple(PLAIN_VALUE)):
-            trace.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
+        trace.adopt(member, src)
+        return
     trace.adopt(member, src)
+    trace.check_type(src, type(member))
+    trace.load_members(member, src, ENUM_ITEMS)
+    if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
+        trace.guards.check(src, "predicate", (_is_own, "is the one that its enum has"), "own")
+    if is_a(member, tuple(PLAIN_VALUE)):
+        trace.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
 
 
-def find(trace: Any, cls: type, name: str, descr: Any) -> type | None:
+def _is_own(member: Any) -> bool:
+    """Returns whether the member's enum has it under its name, or its number: the enum with these tells it from all others."""
+    if not is_a(member, enum.Enum):
+        return False
+    space, fields = TYPE_DICT.__get__(type(member)), object.__getattribute__(member, "__dict__")
+    # Flags make one of several others when it is asked for; it has no name among the members.
+    for members, field, kind in (("_member_map_", "_name_", str), ("_value2member_map_", "_value_", int)):
+        table, key = space.get(members), fields.get(field)
+        if type(table) is dict and type(key) is kind and table.get(key) is member:
+            return True
+    return False
+
+
+def find(trace: Any, cls: type, name: str) -> type | None:
     """Guards what a name is on a class made by the call; -> the class made before it, if any, that has the name."""
     guards = trace.guards
     for k in CLASS_MRO.__get__(cls):
@@ -255,6 +277,7 @@ def find(trace: Any, cls: type, name: str, descr: Any) -> type | None:
             return k
         src = (trace.sources.get(id(k)) if local else None) or guards.pin(k, k.__qualname__)
         if here:
+            descr = TYPE_DICT.__get__(k)[name]
             load_item(trace, descr, guards.access(src, "member", ClassItem(name), descr))
             return None
         guards.check(src, "predicate", (partial(_class_lacks, name), f"has no {name} of its own"), ("lacks", name))

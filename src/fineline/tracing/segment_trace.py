@@ -40,7 +40,7 @@ from fineline.tracing.identity_guards import (
     list_iterators,
     shown_by,
 )  # fmt: skip
-from fineline.tracing.local_classes import CLASS_OF, load_class, load_member, meet_class
+from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member, meet_class
 from fineline.tracing.mutation_log import MutationLog
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
@@ -174,8 +174,8 @@ class SegmentTrace:
                 self.load(item, guards.access(known, "index", i, item))
             return v
         if is_a(v, PINNED):
-            if self.given is not None and is_a(v, type) and id(v) not in self.met:
-                meet_class(self, v, src)
+            if self.given is not None and is_a(v, (type, enum.Enum)):
+                meet_class(self, v if is_a(v, type) else t, src)
             if self.classes and v in self.classes:
                 load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
                 return v
@@ -190,7 +190,11 @@ class SegmentTrace:
             return v
         self.adopt(v, src)
         if is_a(v, Tensor):
-            guards.tensor(src, tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src))
+            facts = tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src)
+            if t not in PLAIN_TENSORS and self._made_anew(t, src):
+                self.check_type(src, t)
+                facts = facts._replace(cls=None)
+            guards.tensor(src, facts)
             return v
         self.check_type(src, t)
         if is_a(v, tuple):
@@ -301,6 +305,12 @@ class SegmentTrace:
         else:
             self.guards.check(src, "type", t)
 
+    def _made_anew(self, t: type, src: Source) -> bool:
+        """Returns whether each call has a class of its own in the place of ``t``, the type of what ``src`` gives."""
+        if self.given is not None:
+            meet_class(self, t, src)
+        return t in self.classes
+
     def fresh(self, v: Any) -> Any:
         """Notes a mutable object as made in this segment; -> the object."""
         self.made.add(id(v))
@@ -314,7 +324,7 @@ class SegmentTrace:
             owner = self.sources.get(id(obj))
             if owner is None and is_a(obj, types.ModuleType):
                 owner = self.pin(obj, str(d.get("__name__", "module")))
-            elif owner is None and is_a(obj, enum.Enum):
+            elif owner is None and is_a(obj, enum.Enum) and id(obj) not in self.made:
                 # Members, and the ones that flags make of several, stay as long as their class.
                 owner = self.pin(obj, type(obj).__name__)
             if owner is None:
@@ -481,7 +491,9 @@ class SegmentTrace:
         if is_a(a, Tensor):
             if taken_as_it_is(t):
                 for name in ("__torch_function__", "__torch_dispatch__"):
-                    self.guards.check(self.guards.type_attr(t, name, getattr(t, name)), "is", getattr(t, name))
+                    holder = find(self, t, name) if t in self.classes else t
+                    if holder is not None:
+                        self.guards.check(self.guards.type_attr(holder, name, getattr(holder, name)), "is", getattr(holder, name))
                 return self.node(a)
             raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
         if t is dict:

@@ -308,6 +308,9 @@ def CALL_FUNCTION_EX(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 def _call_listed(interp: Interp, f: Frame, args: Any, then: None, fn: Any, kwargs: Any) -> Frame | None:
     if kwargs is not None:
+        if interp.unsteady and interp.unlike(f, kwargs):
+            reason = "a call with keywords that have other names each time"
+            raise GraphBreak(protocols.spread_call, (fn, args, kwargs), None, "FL448", reason)
         try:
             if interp.trace.active:
                 interp.trace.expand(kwargs)

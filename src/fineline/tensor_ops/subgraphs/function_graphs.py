@@ -150,11 +150,9 @@ def transformed() -> bool:
 
 
 def _usual(interp: Interp, cls: Any, args: list, given: list[Tensor]) -> bool:
-    trace = interp.trace
     return (
         all([getattr(cls, name, None) is getattr(Function, name, None) for name in BEYOND_BACKWARD])
         and all([is_a(fn, types.FunctionType) for fn in (cls.forward, cls.setup_context, cls.backward)])
-        and cls not in trace.classes
         and all([type(t) in PLAIN_TENSORS and t.layout is torch.strided for t in given])
         and all([_fixed(a) for a in args if not is_a(a, Tensor)])
         and not transformed()
