@@ -3,94 +3,51 @@
 from __future__ import annotations
 
 import operator
-import types
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch._ops import OpOverload, OpOverloadPacket
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fineline.cpython.numpy_scalars import DTYPE_ASKERS
-from fineline.frames.frame import Frame, covered
+from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.frames.stub_frames import is_own
-from fineline.fx.infallible import may_raise, takes_types
 from fineline.fx.layout import layout_of
-from fineline.fx.recorder import NotForGraph, scattered
-from fineline.guards.facts import AMBIENT, storage_of
+from fineline.fx.recorder import NotForGraph
+from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import watches
 from fineline.objects.c_calls import deep_plain
-from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
-from fineline.tensor_ops.composites import CompositeWatch
-from fineline.tensor_ops.compute import compute, compute_known
-from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen, may_be_by_data, splits
+from fineline.tensor_ops.compute import compute
+from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen
 from fineline.tensor_ops.overriding_classes import overrides
-from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal
-from fineline.tensor_ops.requires_grad import dormant, set_requires_grad
+from fineline.tensor_ops.requires_grad import set_requires_grad
 from fineline.tensor_ops.rules import call_ruled, forbid, operator_break, operator_rule
-from fineline.tensor_ops.size_arguments import SIZED, SUBSCRIPTS, sizes, subscript
-from fineline.tensor_ops.speculation import settle_first, settle_raising, writes_outside, writes_too_soon
+from fineline.tensor_ops.size_arguments import SIZED, sizes
+from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.strides import confirm, reads_strides
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
-from fineline.tensor_ops.symbolic_forms import form_of
-from fineline.tensor_ops.tensor_indices import numbers_in_tensors
+from fineline.tensor_ops.tensor_operator import TensorOperator, targets_of
 from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
-from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, METADATA_NAMES, changed_metadata, is_inplace
+from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
-from fineline.torch_facts.thread_state import KERNELS, answers_before, differing
+from fineline.torch_facts.thread_state import answers_before
 from fineline.torch_facts.unguarded_sizes import Foresight
-from fineline.tracing.constant_tensors import FOLDED, READERS
+from fineline.tracing.constant_tensors import READERS
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 
-METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
-
-
-def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
-    """Returns (FX opcode, target) for a callable."""
-    if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
-        # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
-        return "call_method", "new_empty"
-    t = type(fn)
-    written = t is types.FunctionType and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
-    if (t in METHODS or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
-        return "call_method", fn.__name__
-    if is_a(fn, torch.jit.ScriptFunction):
-
-        def scripted(*args: Any, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs)
-
-        # FX would write the class for it, as it writes what lies in torch by its path.
-        return "call_function", scripted
-    return "call_function", fn
-
-
 # By identity: distinct C functions of torch may compare equal.
 BEYOND = frozenset(map(id, BEYOND_GUARD))
 COVERED = frozenset(map(id, COVERED_QUERIES))
 BARE = frozenset(map(id, METADATA_WHEN_BARE))
-HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
-INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
-# Of these, the ones that write only if this argument, here by name and position, is given and true.
-ON_DEMAND = {
-    **{id(fn): ("inplace", at) for fn, at in INPLACE_FLAG.items()},
-    id(F.embedding): ("max_norm", 3),
-    id(F.embedding_bag): ("max_norm", 3),
-    id(F.batch_norm): ("training", 5),
-}
-# What chooses between kernels of attention when it runs, not where it is traced; what a write changes beside the numbers.
-CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
 CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "retains_grad"})
 
 
@@ -118,70 +75,88 @@ class TensorOps:
         if not trace.active:
             return call.run_natively()
         if interp.opaque is not None:
-            self.wrote(interp, _targets(fn, args, kwargs))
+            self.wrote(interp, targets_of(fn, args, kwargs))
             return call.finish(interp.opaque.run(interp, fn, args, kwargs, kind))
         if interp.rules is not None:
             rule = operator_rule(interp, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
                 return call_ruled(call, rule)
-        if kind == "op" and not (id(fn) in BARE and len(args) == 1 and not kwargs):
-            if is_custom(fn):
-                if interp.switches:
-                    raise Restart("FL516", f"{describe(fn)} may do more than compute")
-                settle_first(call)
-            if id(fn) in SIZED:
-                args, kwargs = sizes(call)
-            return call.finish(self.operator(interp, fn, args, kwargs))
-        if id(fn) in BEYOND or (id(fn) in BARE and len(args) == 1 and not kwargs):
+        if id(fn) in BARE and len(args) == 1 and not kwargs:
             kind = "metadata"
-            if id(fn) in BEYOND:
-                # Of a tensor made here too: what it is a view of may have been passed in.
-                raise call.graph_break("FL509", f"{describe(fn)} answers from what no guard covers")
+        if kind == "op":
+            return self._operator_call(call)
+        if id(fn) in BEYOND:
+            # Of a tensor made here too: what it is a view of may have been passed in.
+            raise call.graph_break("FL509", f"{describe(fn)} answers from what no guard covers")
         if kind == "metadata" or kind == "query":
-            if any([overrides(a) for a in args]):
-                raise call.graph_break("FL504", f"{describe(fn)} of a tensor whose class overrides operators")
-            unmeasured = trace.recorder.unmeasured and not trace.recorder.all_measured(args)
-            if unmeasured or (len(args) > 1 and foreseen(interp, fn, args, kwargs) is not Foresight.FORESEEN):
-                raise by_data(fn, args, kwargs)
-            if any(not is_a(a, Tensor) and watches(trace, type(a)) for a in args):
-                raise call.graph_break("FL412", f"{describe(fn)} of an object whose __getattribute__ sees it")
-            # The fake mode of the capture itself is none of the user's state.
-            given = call.values()
-            known = kind == "query" and not any([is_a(a, Tensor) or holds(a) for a in given])
-            for a in given:
-                if type(a) in (list, tuple, dict):
-                    trace.expand(a, True)
-            result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
-            if interp.fakes is not None and reads_strides(fn):
-                confirm(interp, fn, args, kwargs, result)
-            if kind == "query" and id(fn) not in COVERED:
-                if not all([is_value(a) and deep_plain(trace, a) for a in (*given, result)]):
-                    raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
-                guard_answer(trace, fn, tuple(args), kwargs or {}, result)
-            return call.finish(self.constant(interp, fn, args, kwargs, result))
+            return self._answer(call, kind == "query")
         if kind == "state":
-            constants = [tuple(a) if type(a) is list else a for a in call.values()]
-            if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in constants]):
-                raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
-            if trace.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
-                raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
-            answers_before(fn, trace.answers)
-            result = fn(*args, **(kwargs or {}))
-            fx_args, fx_kwargs = tuple([trace.to_fx(a) for a in args]), {k: trace.to_fx(a) for k, a in (kwargs or {}).items()}
-            trace.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(trace, call.frame))
-            trace.states.add(fn)
-            return call.finish(result)
-        name = getattr(fn, "__name__", str(fn))
+            return self._change_state(call)
         if kind == "data":
-            if id(fn) in READERS and interp.known.all_known(args, trace.recorder.mutated):
-                result = fn(*[interp.known.numbers(a) for a in args], **(kwargs or {}))
-                return call.finish(trace.fresh(result) if type(result) is list else result)
-            if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(interp, args[0]):
-                return self.number(interp, call.frame, fn, args[0], call.then)
-            if name == "tolist" and unbacked.listable(interp, args[0]):
-                return call.finish(unbacked.listed(interp, args[0]))
-            raise call.graph_break("FL502", f"{name} reads a tensor's values")
-        raise call.graph_break("FL503", f"{name} has effects that no graph can hold")
+            return self._read_data(call)
+        raise call.graph_break("FL503", f"{getattr(fn, '__name__', str(fn))} has effects that no graph can hold")
+
+    def _operator_call(self, call: Call) -> Frame | None:
+        """Calls an operator."""
+        if is_custom(call.fn):
+            if call.interp.switches:
+                raise Restart("FL516", f"{describe(call.fn)} may do more than compute")
+            settle_first(call)
+        args, kwargs = sizes(call) if id(call.fn) in SIZED else (call.args, call.kwargs)
+        return call.finish(self.operator(call.interp, call.fn, args, kwargs))
+
+    def _answer(self, call: Call, query: bool) -> Frame | None:
+        """Calls a function that answers from facts that guards hold. ``query``: it asks for PyTorch's state, too."""
+        interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
+        if any([overrides(a) for a in args]):
+            raise call.graph_break("FL504", f"{describe(fn)} of a tensor whose class overrides operators")
+        unmeasured = trace.recorder.unmeasured and not trace.recorder.all_measured(args)
+        if unmeasured or (len(args) > 1 and foreseen(interp, fn, args, kwargs) is not Foresight.FORESEEN):
+            raise by_data(fn, args, kwargs)
+        if any(not is_a(a, Tensor) and watches(trace, type(a)) for a in args):
+            raise call.graph_break("FL412", f"{describe(fn)} of an object whose __getattribute__ sees it")
+        # The fake mode of the capture itself is none of the user's state.
+        given = call.values()
+        known = query and not any([is_a(a, Tensor) or holds(a) for a in given])
+        for a in given:
+            if type(a) in (list, tuple, dict):
+                trace.expand(a, True)
+        result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
+        if interp.fakes is not None and reads_strides(fn):
+            confirm(interp, fn, args, kwargs, result)
+        if query and id(fn) not in COVERED:
+            if not all([is_value(a) and deep_plain(trace, a) for a in (*given, result)]):
+                raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
+            guard_answer(trace, fn, tuple(args), kwargs or {}, result)
+        return call.finish(self.constant(interp, fn, args, kwargs, result))
+
+    def _change_state(self, call: Call) -> Frame | None:
+        """Calls a function that changes PyTorch's state, now and in the graph."""
+        trace, fn, args, kwargs = call.trace, call.fn, call.args, call.kwargs or {}
+        constants = [tuple(a) if type(a) is list else a for a in call.values()]
+        if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in constants]):
+            raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
+        if trace.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
+            raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
+        answers_before(fn, trace.answers)
+        result = fn(*args, **kwargs)
+        fx_args, fx_kwargs = tuple([trace.to_fx(a) for a in args]), {k: trace.to_fx(a) for k, a in kwargs.items()}
+        trace.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(trace, call.frame))
+        trace.states.add(fn)
+        return call.finish(result)
+
+    def _read_data(self, call: Call) -> Frame | None:
+        """Calls a function that reads the numbers in a tensor: they are known, or become symbols."""
+        interp, trace, fn, args = call.interp, call.trace, call.fn, call.args
+        if id(fn) in READERS and interp.known.all_known(args, trace.recorder.mutated):
+            result = fn(*[interp.known.numbers(a) for a in args], **(call.kwargs or {}))
+            return call.finish(trace.fresh(result) if type(result) is list else result)
+        if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(interp, args[0]):
+            return self.number(interp, call.frame, fn, args[0], call.then)
+        name = getattr(fn, "__name__", str(fn))
+        if name == "tolist" and unbacked.listable(interp, args[0]):
+            return call.finish(unbacked.listed(interp, args[0]))
+        raise call.graph_break("FL502", f"{name} reads a tensor's values")
 
     def constant(self, interp: Interp, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Returns the result of a call that answers from guarded facts."""
@@ -199,93 +174,21 @@ class TensorOps:
         """Runs and records one tensor operator; returns its result. ``used``: the caller needs the result, so that no graph break may follow."""
         trace = interp.trace
         if interp.opaque is not None:
-            self.wrote(interp, _targets(fn, args, kwargs))
+            self.wrote(interp, targets_of(fn, args, kwargs))
             return interp.opaque.run(interp, fn, args, kwargs, "op")
         if interp.rules is not None:
             self._ruled(interp, fn, args, kwargs)
-        if trace.numpy and id(fn) not in DTYPE_ASKERS:
-            args, kwargs = symbols_for(trace, args), {k: symbol_for(trace, v) for k, v in kwargs.items()} if kwargs else kwargs
-        # What raises is to say what it says of this, and not of what does the same on fakes.
-        called = fn, args, kwargs
-        subscripts = id(fn) in SUBSCRIPTS
-        if subscripts:
-            args = [args[0], subscript(interp, args[1])]
-        if interp.trace.symbols is not None:
-            if interp.subgraphs and unbacked.used(args, kwargs):
-                # What only the graph knows belongs to the outermost graph.
-                give_up_subgraphs(interp)
-            if subscripts:
-                try:
-                    fn, args = unbacked.subscript(interp, fn, args)
-                except (NotForGraph, RecursionError) as e:  # a list may hold itself
-                    raise GraphBreak(fn, tuple(args), kwargs, "FL504", str(e)) from None
-            if interp.trace.symbols.shapes.unbacked_symint_counter:
-                unbacked.within(interp, fn, args, kwargs or {})
-        if interp.indices and (places := numbers_in_tensors(fn, args)) is not None:
-            fn, args = torch.ops.aten.index.Tensor, (args[0], places)
-        if interp.lessons.dense_only and any(map(scattered, (*args, *(kwargs or {}).values()))):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} takes a sparse, nested or quantized tensor")
-        try:
-            if id(fn) in DTYPE_ASKERS and among((*args, *(kwargs or {}).values())):
-                raise GraphBreak(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a number of NumPy's")
-            if interp.fakes is not None:
-                fn, args, kwargs = form_of(trace, fn, args, kwargs)
-            fx_args = tuple([trace.to_fx(a) for a in args])
-            fx_kwargs = {k: trace.to_fx(v) for k, v in kwargs.items()} if kwargs else {}
-        except (NotForGraph, RecursionError) as e:  # a list may hold itself
-            raise GraphBreak(fn, tuple(args), kwargs, "FL504", str(e)) from None
+        call = TensorOperator(interp, fn, args, kwargs)
+        call.lower()
         if not trace.active:
-            return interp.native(fn, tuple(args), kwargs)
-        unheld = changed_metadata(fn, args, kwargs or {}, trace.sources)
-        if unheld and not (unheld == LEAF and dormant(interp, fn, args)):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL513", f"{describe(fn)} {unheld}")
-        known = self.foreseen(interp, fn, args, kwargs)
-        if known is Foresight.BY_DATA or (trace.recorder.unmeasured and splits(fn) and not trace.recorder.all_measured(args)):
-            raise by_data(fn, args, kwargs)
-        if trace.states and id(fn) in CHOOSERS and args[0].device.type != "cpu":
-            if any([set_ in KERNELS for _, set_ in differing(trace.start_ambient, AMBIENT.now())]):
-                raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} runs in another state when compiled than where the code calls it")
-        op, target = _call_target(fn, args)
-        targets = _targets(fn, args, kwargs)
-        history = bool(targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
-        here = covered(interp.frame)
-        trace.caught = trace.caught or here
-        untyped = interp.fakes is not None and not takes_types(fn, args, kwargs)
-        raises = here and (untyped or may_raise(op, target, fx_args))
-        if raises or (targets and trace.fragile):
-            settle_raising(interp, fn, args, kwargs, raises, targets, history)
-        if targets:
-            # An error that nobody handles leaves no program, and is raised as it is.
-            if here and (refused := refusal(targets, history)):
-                raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} {refused}")
-            if interp.fakes is not None and trace.active and reads_what_it_writes(interp, fn, targets, args, kwargs):
-                raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{describe(fn)} reads memory that it writes")
-            if writes_too_soon(interp, targets, history):
-                text = f"{describe(fn)} writes behind a branch taken for granted"
-                raise GraphBreak(fn, tuple(args), kwargs, "FL514", text)
-            if interp.switches and history and writes_outside(interp, targets):
-                raise Restart("FL513", "a gradient goes through a write, which can't be undone")
-            if history:
-                guard_writes(interp, targets)
-            self.wrote(interp, targets, getattr(fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
-        try:
-            if known is Foresight.WATCHED:
-                with CompositeWatch(may_be_by_data, interp.fakes is not None) as watch:
-                    result = compute(interp, fn, args, kwargs)
-                known = watch.foresight
-            else:
-                result = compute(interp, fn, args, kwargs)
-        except GraphBreak as b:
-            raise b.calls(*called) from None
-        if interp.lessons.dense_only and scattered(result):
-            raise GraphBreak(fn, tuple(args), kwargs, "FL522", f"{describe(fn)} gives a sparse, nested or quantized tensor")
-        self.keep(interp, fn, op, target, fx_args, fx_kwargs, result, untyped)
-        if known is Foresight.UNFORESEEN:
-            trace.recorder.unmeasure(result)
-        if id(fn) in FOLDED and interp.known.all_known(args, trace.recorder.mutated) and not (interp.fakes is not None and holds(args)):
-            interp.known.add(result, trace.recorder.mutated, compute_known(interp, fn, args, kwargs))
-        elif interp.fakes is not None:
-            interp.known.computed(fn, args, kwargs, result, trace.recorder.mutated)
+            return interp.native(call.fn, tuple(call.args), call.kwargs)
+        call.sizes = self.foreseen(interp, call.fn, call.args, call.kwargs)
+        call.check()
+        if call.targets:
+            self.wrote(interp, call.targets, getattr(call.fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
+        result = call.run()
+        self.keep(interp, call.fn, call.op, call.target, call.fx_args, call.fx_kwargs, result, call.untyped)
+        call.note_facts(result)
         if interp.options.force_graph_breaks and not used and trace.active:
             raise GraphBreak(passed, (result,), None, "FL403", "the region has force_graph_breaks")
         return result
@@ -458,32 +361,6 @@ def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:
         return False
     mine, theirs = interp.memory(t), interp.memory(value)
     return storage_of(mine) == storage_of(theirs) and (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
-
-
-def _history_grows(args: Any, kwargs: dict | None) -> bool:
-    """Returns whether what an operator writes becomes part of an autograd history."""
-    if not torch.is_grad_enabled():
-        return False
-    given = [x for a in (*args, *(kwargs or {}).values()) for x in (a if is_a(a, (list, tuple)) else (a,))]
-    return any([is_a(x, Tensor) and x.requires_grad for x in given])
-
-
-def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
-    name, at = argument
-    return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
-
-
-def _targets(fn: Any, args: Any, kwargs: dict | None) -> Any:
-    """Returns the arguments that an operator writes into."""
-    if is_a(fn, (OpOverload, OpOverloadPacket)) and is_custom(fn):
-        schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
-        given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
-        return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
-        return ()
-    if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
-        return ()
-    return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
 
 
 def _note_mutation(interp: Interp, t: Tensor, mutations: MutationLog | None) -> None:

@@ -1,0 +1,249 @@
+"""One tensor operator on its way into the graph: the form that a graph can hold, what keeps it out of the graph, and its run."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fineline.cpython.numpy_scalars import DTYPE_ASKERS
+from fineline.frames.frame import covered
+from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.fx.infallible import may_raise, takes_types
+from fineline.fx.recorder import NotForGraph, scattered
+from fineline.guards.facts import AMBIENT
+from fineline.kinds import is_a
+from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
+from fineline.policy.selector import describe
+from fineline.symbolic.arithmetic import holds
+from fineline.tensor_ops import unbacked
+from fineline.tensor_ops.composites import CompositeWatch
+from fineline.tensor_ops.compute import compute, compute_known
+from fineline.tensor_ops.data_dependent_shapes import by_data, may_be_by_data, splits
+from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal
+from fineline.tensor_ops.requires_grad import dormant
+from fineline.tensor_ops.size_arguments import SUBSCRIPTS, subscript
+from fineline.tensor_ops.speculation import settle_raising, writes_outside, writes_too_soon
+from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
+from fineline.tensor_ops.symbolic_forms import form_of
+from fineline.tensor_ops.tensor_indices import numbers_in_tensors
+from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
+from fineline.torch_facts.spellings import is_custom
+from fineline.torch_facts.thread_state import KERNELS, differing
+from fineline.torch_facts.unguarded_sizes import Foresight
+from fineline.tracing.constant_tensors import FOLDED
+from fineline.tracing.interp import Interp
+
+METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
+INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
+# Of these, the ones that write only if this argument, here by name and position, is given and true.
+ON_DEMAND = {
+    **{id(fn): ("inplace", at) for fn, at in INPLACE_FLAG.items()},
+    id(F.embedding): ("max_norm", 3),
+    id(F.embedding_bag): ("max_norm", 3),
+    id(F.batch_norm): ("training", 5),
+}
+# What chooses between kernels of attention when it runs, not where it is traced.
+CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
+
+
+def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
+    """Returns (FX opcode, target) for a callable."""
+    if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
+        # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
+        return "call_method", "new_empty"
+    t = type(fn)
+    written = t is types.FunctionType and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
+    if (t in METHODS or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
+        return "call_method", fn.__name__
+    if is_a(fn, torch.jit.ScriptFunction):
+
+        def scripted(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+        # FX would write the class for it, as it writes what lies in torch by its path.
+        return "call_function", scripted
+    return "call_function", fn
+
+
+def _history_grows(args: Any, kwargs: dict | None) -> bool:
+    """Returns whether what an operator writes becomes part of an autograd history."""
+    if not torch.is_grad_enabled():
+        return False
+    given = [x for a in (*args, *(kwargs or {}).values()) for x in (a if is_a(a, (list, tuple)) else (a,))]
+    return any([is_a(x, Tensor) and x.requires_grad for x in given])
+
+
+def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
+    name, at = argument
+    return bool(args[at] if len(args) > at else (kwargs or {}).get(name))
+
+
+def targets_of(fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """Returns the arguments that an operator writes into."""
+    if is_a(fn, (OpOverload, OpOverloadPacket)) and is_custom(fn):
+        schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
+        given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
+        return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
+        return ()
+    if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
+        return ()
+    return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
+
+
+class TensorOperator:
+    """One operator: as the user's code calls it, as it runs, and as its node calls it."""
+
+    __slots__ = ("args", "called", "fn", "fx_args", "fx_kwargs", "interp", "kwargs", "op", "sizes", "target", "targets", "untyped")
+
+    # How the graph calls it (an FX opcode and its target), and the arguments that it writes into.
+    op: str
+    target: Any
+    targets: Any
+    fx_args: tuple
+    fx_kwargs: dict
+    # What is known of the sizes of its result before it runs.
+    sizes: Foresight
+    # Whether its fakes may take types that its kernel refuses.
+    untyped: bool
+
+    def __init__(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> None:
+        self.interp, self.fn, self.args, self.kwargs = interp, fn, args, kwargs
+        # A graph break names this, and not what does the same on fakes.
+        self.called = fn, args, kwargs
+
+    @property
+    def all_args(self) -> tuple:
+        return (*self.args, *(self.kwargs or {}).values())
+
+    def graph_break(self, error: str, reason: str) -> GraphBreak:
+        return GraphBreak(self.fn, tuple(self.args), self.kwargs, error, f"{describe(self.fn)} {reason}")
+
+    # -- its form in a graph -------------------------------------------------------------------------------------------
+    def lower(self) -> None:
+        """Finds the form that a graph can hold, and the node's arguments; breaks the graph if there is none."""
+        interp, trace = self.interp, self.interp.trace
+        if trace.numpy and id(self.fn) not in DTYPE_ASKERS:
+            self.args = symbols_for(trace, self.args)
+            self.kwargs = self.kwargs and {k: symbol_for(trace, v) for k, v in self.kwargs.items()}
+            self.called = self.fn, self.args, self.kwargs
+        if id(self.fn) in SUBSCRIPTS:
+            self.args = [self.args[0], subscript(interp, self.args[1])]
+        if trace.symbols is not None:
+            self._lower_numbers()
+        if interp.indices and (places := numbers_in_tensors(self.fn, self.args)) is not None:
+            self.fn, self.args = torch.ops.aten.index.Tensor, (self.args[0], places)
+        if interp.lessons.dense_only and any(map(scattered, self.all_args)):
+            raise self.graph_break("FL522", "takes a sparse, nested or quantized tensor")
+        try:
+            if id(self.fn) in DTYPE_ASKERS and among(self.all_args):
+                raise self.graph_break("FL504", "of a number of NumPy's")
+            if interp.fakes is not None:
+                self.fn, self.args, self.kwargs = form_of(trace, self.fn, self.args, self.kwargs)
+            self.fx_args = tuple([trace.to_fx(a) for a in self.args])
+            self.fx_kwargs = {k: trace.to_fx(v) for k, v in self.kwargs.items()} if self.kwargs else {}
+        except (NotForGraph, RecursionError) as e:  # a list may hold itself
+            raise GraphBreak(self.fn, tuple(self.args), self.kwargs, "FL504", str(e)) from None
+
+    def _lower_numbers(self) -> None:
+        """Finds the form for numbers that only the graph knows, with checks of what eager code refuses."""
+        interp = self.interp
+        if interp.subgraphs and unbacked.used(self.args, self.kwargs):
+            # What only the graph knows belongs to the outermost graph.
+            give_up_subgraphs(interp)
+        if id(self.fn) in SUBSCRIPTS:
+            try:
+                self.fn, self.args = unbacked.subscript(interp, self.fn, self.args)
+            except (NotForGraph, RecursionError) as e:  # a list may hold itself
+                raise GraphBreak(self.fn, tuple(self.args), self.kwargs, "FL504", str(e)) from None
+        if interp.trace.symbols.shapes.unbacked_symint_counter:
+            unbacked.within(interp, self.fn, self.args, self.kwargs or {})
+
+    # -- what keeps it out of the graph --------------------------------------------------------------------------------
+    def check(self) -> None:
+        """Breaks the graph if it cannot hold this operator: the checks of `CHECKS`, in order, then those of its writes and errors."""
+        for check in CHECKS:
+            check(self)
+        fn, args, kwargs, interp = self.fn, self.args, self.kwargs, self.interp
+        self.op, self.target = _call_target(fn, args)
+        self.targets = targets_of(fn, args, kwargs)
+        history = bool(self.targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
+        handled = covered(interp.frame)
+        interp.trace.caught = interp.trace.caught or handled
+        self.untyped = interp.fakes is not None and not takes_types(fn, args, kwargs)
+        raises = handled and (self.untyped or may_raise(self.op, self.target, self.fx_args))
+        if raises or (self.targets and interp.trace.fragile):
+            settle_raising(interp, fn, args, kwargs, raises, self.targets, history)
+        if self.targets:
+            self._check_writes(history, handled)
+
+    def _check_writes(self, history: bool, handled: bool) -> None:
+        """Checks the arguments that it writes into. ``history``: the write becomes part of an autograd history."""
+        interp, targets = self.interp, self.targets
+        # An error that nobody handles leaves no program, and is raised as it is.
+        if handled and (refused := refusal(targets, history)):
+            raise self.graph_break("FL503", refused)
+        if interp.fakes is not None and interp.trace.active and reads_what_it_writes(interp, self.fn, targets, self.args, self.kwargs):
+            raise self.graph_break("FL503", "reads memory that it writes")
+        if writes_too_soon(interp, targets, history):
+            raise self.graph_break("FL514", "writes behind a branch taken for granted")
+        if interp.switches and history and writes_outside(interp, targets):
+            raise Restart("FL513", "a gradient goes through a write, which can't be undone")
+        if history:
+            guard_writes(interp, targets)
+
+    # -- its run -------------------------------------------------------------------------------------------------------
+    def run(self) -> Any:
+        """Returns its result, computed on the values, or on fakes."""
+        interp = self.interp
+        try:
+            if self.sizes is Foresight.WATCHED:
+                with CompositeWatch(may_be_by_data, interp.fakes is not None) as watch:
+                    result = compute(interp, self.fn, self.args, self.kwargs)
+                self.sizes = watch.foresight
+            else:
+                result = compute(interp, self.fn, self.args, self.kwargs)
+        except GraphBreak as b:
+            raise b.calls(*self.called) from None
+        if interp.lessons.dense_only and scattered(result):
+            raise self.graph_break("FL522", "gives a sparse, nested or quantized tensor")
+        return result
+
+    def note_facts(self, result: Any) -> None:
+        """Notes what is known of the sizes and the numbers of its result."""
+        interp, known, mutated = self.interp, self.interp.known, self.interp.trace.recorder.mutated
+        if self.sizes is Foresight.UNFORESEEN:
+            interp.trace.recorder.unmeasure(result)
+        if id(self.fn) in FOLDED and known.all_known(self.args, mutated) and not (interp.fakes is not None and holds(self.args)):
+            known.add(result, mutated, compute_known(interp, self.fn, self.args, self.kwargs))
+        elif interp.fakes is not None:
+            known.computed(self.fn, self.args, self.kwargs, result, mutated)
+
+
+def _check_metadata(call: TensorOperator) -> None:
+    unheld = changed_metadata(call.fn, call.args, call.kwargs or {}, call.interp.trace.sources)
+    if unheld and not (unheld == LEAF and dormant(call.interp, call.fn, call.args)):
+        raise call.graph_break("FL513", unheld)
+
+
+def _check_sizes(call: TensorOperator) -> None:
+    recorder = call.interp.trace.recorder
+    if call.sizes is Foresight.BY_DATA or (recorder.unmeasured and splits(call.fn) and not recorder.all_measured(call.args)):
+        raise by_data(call.fn, call.args, call.kwargs)
+
+
+def _check_kernels(call: TensorOperator) -> None:
+    trace = call.interp.trace
+    if trace.states and id(call.fn) in CHOOSERS and call.args[0].device.type != "cpu":
+        if any([setter in KERNELS for _, setter in differing(trace.start_ambient, AMBIENT.now())]):
+            raise call.graph_break("FL503", "runs in another state when compiled than where the code calls it")
+
+
+CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_metadata, _check_sizes, _check_kernels)
