@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from fineline.cpython.c_callables import INDEX_ARGS, PROTOCOL, SPECIAL, Native, classify
+from fineline.cpython.c_callables import EFFECTS, READS
 from fineline.cpython.c_types import C_DESCRIPTORS, TYPES
+from fineline.objects.callable_table import UNKNOWN, listed, spec_of
 
 LEFT_OUT = {"__loader__", "copyright", "credits", "license", "memoryview"}
 PRIVATE = {
@@ -33,7 +34,7 @@ def test_every_callable_of_a_module(module: types.ModuleType) -> None:
     unknown = {
         name
         for name in dir(module)
-        if callable(value := getattr(module, name)) and not isinstance(value, types.FunctionType) and classify(value) is None
+        if callable(value := getattr(module, name)) and not isinstance(value, types.FunctionType) and spec_of(value) is UNKNOWN
     }
     assert unknown - {"GenericAlias"} <= LEFT_OUT | PRIVATE
 
@@ -43,7 +44,7 @@ def test_every_method_of_each_type() -> None:
         (facts.type.__name__, name)
         for facts in TYPES
         for name, value in vars(facts.type).items()
-        if isinstance(value, C_DESCRIPTORS) and classify(value) is None
+        if isinstance(value, C_DESCRIPTORS) and spec_of(value) is UNKNOWN
     }
     assert {t for t, _ in left_out} <= {
         "bytearray", "code", "Pattern", "generator",
@@ -53,19 +54,16 @@ def test_every_method_of_each_type() -> None:
 
 def test_names_in_the_facts_exist() -> None:
     for facts in TYPES:
-        names = {name for listed in facts.differ.values() for name in listed.split()}
-        if facts.type in (str, bytes, bytearray) or facts.default == "special":
+        names = {name for line in facts.lines.values() for name in line.split()}
+        if facts.type in (str, bytes, bytearray) or facts.default == "refused":
             continue  # rows that share a list of names
         shared = {"__hash__", "__new__", "__class_getitem__", "__reversed__", "__repr__"}
         assert {n for n in names - shared if not hasattr(facts.type, n)} == set(), facts.type
 
 
 def test_words() -> None:
-    kinds, reads = {"pure", "mutator", "advance", "callback", "special"}, {"none", "shallow", "key", "deep"}
-    for facts in TYPES:
-        for value in vars(facts.type).values():
-            native = classify(value)
-            assert native is None or (native.kind in kinds and native.reads in reads)
+    for fn, spec in listed():
+        assert spec.effect in EFFECTS and spec.reads in READS, fn
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_words() -> None:
         (list, ("pure", "shallow")),
         (dict, ("pure", "key")),
         (set, ("pure", "key")),
-        (isinstance, ("special", "deep")),
+        (isinstance, ("handled", "deep")),
         (map, ("callback", "deep")),
         (functools.reduce, ("callback", "deep")),
         (list.append, ("mutator", "shallow")),
@@ -91,7 +89,7 @@ def test_words() -> None:
         (dict.__setitem__, ("mutator", "key")),
         (dict.fromkeys, ("pure", "key")),
         (dict.__dict__["fromkeys"], ("pure", "key")),
-        (dict.__init__, ("special", "deep")),
+        (dict.__init__, ("handled", "deep")),
         (collections.OrderedDict.move_to_end, ("mutator", "key")),
         (collections.defaultdict.__missing__, ("callback", "key")),
         (collections.deque.appendleft, ("mutator", "shallow")),
@@ -103,8 +101,8 @@ def test_words() -> None:
         (int.from_bytes, ("pure", "deep")),
         (int.bit_length, ("pure", "none")),
         (float.is_integer, ("pure", "none")),
-        (object.__new__, ("special", "deep")),
-        (object.__setattr__, ("special", "deep")),
+        (object.__new__, ("handled", "deep")),
+        (object.__setattr__, ("handled", "deep")),
         (object.__eq__, ("pure", "none")),
         (object.__ne__, ("pure", "deep")),
         (tuple.__new__, ("pure", "shallow")),
@@ -113,17 +111,18 @@ def test_words() -> None:
         (enumerate.__next__, ("advance", "deep")),
         (itertools.chain.from_iterable, ("pure", "shallow")),
         (operator.iadd, ("mutator", "deep")),
-        (weakref.ref, ("special", "deep")),
-        (next, ("special", "deep")),
+        (weakref.ref, ("refused", "deep")),
+        (next, ("handled", "deep")),
     ],
 )
 def test_samples(fn: Any, expected: tuple[str, str]) -> None:
-    assert classify(fn) == Native(*expected)
+    spec = spec_of(fn)
+    assert (spec.effect, spec.reads) == expected
 
 
 @pytest.mark.parametrize("fn", [time.time, random.random, os.getcwd, random.Random.random, map.__next__, [].append, 5, None, "x", [], {}])
 def test_unknown(fn: Any) -> None:
-    assert classify(fn) is None
+    assert spec_of(fn) is UNKNOWN
 
 
 def test_lookup_runs_no_user_code() -> None:
@@ -140,13 +139,13 @@ def test_lookup_runs_no_user_code() -> None:
 
         def __call__(self) -> None: ...
 
-    assert classify(Callable) is None
-    assert classify(Callable()) is None
+    assert spec_of(Callable) is spec_of(Callable()) is UNKNOWN
 
 
-def test_special() -> None:
-    assert {getattr, setattr, isinstance, type, super, next, iter, id, hash, print, object.__init__, property} <= SPECIAL
-    assert all(classify(fn) is not None for fn in SPECIAL | {dict.__getitem__} | set(PROTOCOL) | set(INDEX_ARGS))
+def test_handled_and_refused() -> None:
+    handled = {fn for fn, spec in listed() if spec.effect == "handled"}
+    assert {getattr, setattr, isinstance, type, super, next, iter, id, hash, object.__init__, property} <= handled
+    assert {spec_of(fn).effect for fn in (print, input, open, object.__reduce__)} == {"refused"}
     assert list in {facts.type for facts in TYPES}
 
 
@@ -196,14 +195,14 @@ MAKE: dict[type, Any] = {
 def test_reads_no_more_than_it_says(owner: type) -> None:
     """Each method, with hostile elements and arguments: only the special methods that its class of reads allows are called."""
     for name, fn in vars(owner).items():
-        native = classify(fn)
-        if native is None or native.kind not in ("pure", "mutator") or native.reads == "deep" or name in ("__new__", "fromkeys"):
+        spec = spec_of(fn)
+        if spec.effect not in ("pure", "mutator") or spec.reads == "deep" or name in ("__new__", "fromkeys"):
             continue
         for extra in range(3):
             element, argument = Trap(), Trap()
             container = MAKE[owner](element)
             arguments: list[Any] = [argument, Trap()][:extra]
-            for i in INDEX_ARGS.get(fn, ()):
+            for i in spec.index:
                 arguments[i - 1 : i] = [0] if i <= len(arguments) else []
             if name == "move_to_end":
                 container[element] = 0
@@ -214,21 +213,19 @@ def test_reads_no_more_than_it_says(owner: type) -> None:
             except (TypeError, ValueError, KeyError, IndexError):
                 pass
             called = {c for trap in (element, *arguments) if isinstance(trap, Trap) for c in trap.called}
-            assert called <= ALLOWED[native.reads], (owner, name, extra)
+            assert called <= ALLOWED[spec.reads], (owner, name, extra)
 
 
 FUNCTIONS = [
     fn
     for module in (builtins, itertools, collections)
     for fn in vars(module).values()
-    if (native := classify(fn)) is not None and native.kind == "pure" and native.reads != "deep" and fn is not object
+    if (spec := spec_of(fn)).effect == "pure" and spec.reads != "deep" and fn is not object
 ]
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
 def test_functions_read_no_more_than_they_say(fn: Any) -> None:
-    native = classify(fn)
-    assert native is not None
     for make in (list, tuple, lambda x: dict(zip(range(9), x, strict=False)), lambda x: [(y, 0) for y in x]):
         for extra in ((), (2,), ([1, 2],)):
             traps = [Trap(), Trap()]
@@ -238,14 +235,13 @@ def test_functions_read_no_more_than_they_say(fn: Any) -> None:
                     next(result)
             except (TypeError, ValueError, StopIteration):
                 pass
-            assert {c for trap in traps for c in trap.called} <= ALLOWED[native.reads]
+            assert {c for trap in traps for c in trap.called} <= ALLOWED[spec_of(fn).reads]
 
 
 @pytest.mark.parametrize("owner", [t for t in MAKE if t not in (int, float, str, bytes)], ids=lambda t: t.__name__)
 def test_pure_methods_change_nothing(owner: type) -> None:
     for name, fn in vars(owner).items():
-        native = classify(fn)
-        if native is None or native.kind != "pure" or name == "fromkeys":
+        if spec_of(fn).effect != "pure" or name == "fromkeys":
             continue
         for arguments in ((), (1,), (0, 1), (MAKE[owner](7),)):
             container = MAKE[owner](7)
@@ -268,5 +264,4 @@ def test_methods_that_change_are_mutators(owner: type) -> None:
             except Exception:
                 continue
             if name != "__init__" and (list(container), list(getattr(container, "items", list)())) != before:
-                native = classify(fn)
-                assert native is not None and native.kind == "mutator", name
+                assert spec_of(fn).effect == "mutator", name

@@ -37,6 +37,7 @@ from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
+from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.instances import make_instance
 from fineline.objects.iterator_stand_ins import KINDS
@@ -286,7 +287,7 @@ def call_builtin(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
         if is_a(owner, type):
             descr = raw_lookup(owner, fn.__name__)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
-                return c_calls.call(interp, f, fn, fn if c_calls.classify(fn) is not None else descr, args, kwargs, then, data)
+                return c_calls.call(interp, f, fn, descr if spec_of(fn) is UNKNOWN else fn, args, kwargs, then, data)
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
@@ -351,7 +352,7 @@ def call_type(interp: Interp, f: Frame, cls: type, args: list, kwargs: dict | No
     if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
             return interp.finish(f, interp.native(cls, tuple(args), kwargs), then, data)
-    if not cls.__flags__ & HEAP_TYPE or c_calls.classify(cls) is not None:
+    if not cls.__flags__ & HEAP_TYPE or spec_of(cls) is not UNKNOWN:
         return c_calls.call(interp, f, cls, cls, args, kwargs, then, data)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)
@@ -397,7 +398,7 @@ def call_object(interp: Interp, f: Frame, obj: Any, args: list, kwargs: dict | N
             return special(interp, f, obj, args, kwargs, then, data)
         if kind != "python":
             return interp.tensors.call(interp, f, obj, kind, args, kwargs, then, data)
-    if c_calls.classify(obj) is not None:
+    if spec_of(obj) is not UNKNOWN:
         identify(trace, obj)
         return c_calls.call(interp, f, obj, obj, args, kwargs, then, data)
     inner = getattr(type(obj), "fineline_original", None)

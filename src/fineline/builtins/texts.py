@@ -17,6 +17,7 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
+from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import known_next_time, waiting
 from fineline.objects.printing import prints_plainly, written_out
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
@@ -48,7 +49,7 @@ def _text(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: Any,
         if all([c_calls.deep_plain(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(trace, obj)):
             replaced = len(trace.mutations.replaced)
             try:
-                c_calls.prepare(interp, fn, "pure", "deep", args, fn, args, kwargs)
+                c_calls.prepare(interp, fn, spec_of(fn), args, fn, args, kwargs)
             except GraphBreak as b:
                 raise b.to(then, data) from None
             if len(trace.mutations.replaced) > replaced:

@@ -1,0 +1,48 @@
+"""The table of C callables: their rows in `cpython/c_callables.py`, with the polyfills and the forms for symbolic numbers."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from fineline.cpython.c_callables import CallableSpec, rows
+from fineline.kinds import is_a
+from fineline.objects.polyfills import POLYFILLS
+from fineline.symbolic.arithmetic import FUNCTIONS
+
+UNKNOWN = CallableSpec("unknown")
+
+
+def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
+    for fn, spec in rows():
+        # A class method is listed as a descriptor and bound; its polyfill takes the class.
+        unbound = fn.__self__.__dict__[fn.__name__] if type(fn) is types.BuiltinFunctionType and is_a(fn.__self__, type) else fn
+        polyfill, symbolic = POLYFILLS.get(unbound), FUNCTIONS.get(fn)
+        yield fn, spec if polyfill is symbolic is None else replace(spec, polyfill=polyfill, symbolic=symbolic)
+
+
+_BY_VALUE: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
+# `torch.Size.numel` is an operator, except on symbolic numbers.
+_BY_ID: Mapping[int, CallableSpec] = MappingProxyType(
+    {id(fn): replace(UNKNOWN, symbolic=form) for fn, form in FUNCTIONS.items()} | {id(fn): spec for fn, spec in _BY_VALUE.items()}
+)
+
+
+def spec_of(fn: object) -> CallableSpec:
+    """Returns the row of a C callable, or `UNKNOWN` if it has none and so must not be called during capture.
+
+    Looks up by identity, so never runs a `__hash__` or `__eq__` of the user's. A classmethod such as `dict.fromkeys` is a new
+    object each time it is read: it is found by value, bound to the type that defines it, and also as the descriptor in that type.
+    """
+    spec = _BY_ID.get(id(fn))
+    if spec is None:
+        return _BY_VALUE.get(fn, UNKNOWN) if type(fn) is types.BuiltinFunctionType else UNKNOWN
+    return spec
+
+
+def listed() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
+    """Yields all callables of the table, with their rows."""
+    yield from _BY_VALUE.items()
