@@ -138,7 +138,7 @@ class CallableSpec:
                 yield f"{name}:{','.join(map(str, value))}"
 
 
-def _spec(words: str) -> CallableSpec:
+def parsed(words: str, polyfill: Callable[..., Any] | None = None, symbolic: Callable[..., Any] | None = None) -> CallableSpec:
     """Returns the row that ``words`` describe; of two effects the last counts."""
     columns: dict[str, Any] = {}
     for word in words.split():
@@ -154,7 +154,7 @@ def _spec(words: str) -> CallableSpec:
             columns[name] = int(least), int(most) if most else ANY_NUMBER if to else int(least)
         else:
             columns[name] = tuple(value.split(",")) if value else True
-    return CallableSpec(**columns)
+    return CallableSpec(**columns, polyfill=polyfill, symbolic=symbolic)
 
 
 _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
@@ -296,11 +296,9 @@ def _special_methods(word: str) -> str:
     return f" methods:{','.join(dict.fromkeys((f'__{word}__', f'__{plain}__', f'__r{plain}__')))}"
 
 
-def rows() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
-    """Yields all callables of the table, each with its row."""
-    specs: dict[str, CallableSpec] = {}
-    for entries in (methods(), numpy_natives(), _exceptions(), _functions()):
-        for fn, words in entries:
-            spec = specs.get(words) or specs.setdefault(words, _spec(words))
-            if spec.effect != "-":
-                yield fn, spec
+def rows() -> Iterator[tuple[Callable[..., Any], str]]:
+    """Yields all callables of the table, each with the words of its row; the effect `-` is of those left out."""
+    yield from methods()
+    yield from numpy_natives()
+    yield from _exceptions()
+    yield from _functions()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from fineline.cpython.c_callables import CallableSpec, rows
+from fineline.cpython.c_callables import CallableSpec, parsed, rows
 from fineline.kinds import is_a
 from fineline.objects.polyfills import POLYFILLS
 from fineline.symbolic.arithmetic import FUNCTIONS
@@ -17,18 +16,20 @@ UNKNOWN = CallableSpec("unknown")
 
 
 def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
-    for fn, spec in rows():
+    specs: dict[tuple, CallableSpec] = {}
+    for fn, words in rows():
         # A class method is listed as a descriptor and bound; its polyfill takes the class.
         unbound = fn.__self__.__dict__[fn.__name__] if type(fn) is types.BuiltinFunctionType and is_a(fn.__self__, type) else fn
-        polyfill, symbolic = POLYFILLS.get(unbound), FUNCTIONS.get(fn)
-        yield fn, spec if polyfill is symbolic is None else replace(spec, polyfill=polyfill, symbolic=symbolic)
+        columns = words, POLYFILLS.get(unbound), FUNCTIONS.get(fn)
+        spec = specs.get(columns) or specs.setdefault(columns, parsed(*columns))
+        if spec.effect != "-":
+            yield fn, spec
 
 
 _BY_VALUE: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
-# `torch.Size.numel` is an operator, except on symbolic numbers.
-_BY_ID: Mapping[int, CallableSpec] = MappingProxyType(
-    {id(fn): replace(UNKNOWN, symbolic=form) for fn, form in FUNCTIONS.items()} | {id(fn): spec for fn, spec in _BY_VALUE.items()}
-)
+# An operator but on symbolic numbers: `torch.Size.numel`.
+_ON_SYMBOLS = {id(fn): CallableSpec("unknown", symbolic=form) for fn, form in FUNCTIONS.items() if fn not in _BY_VALUE}
+_BY_ID: Mapping[int, CallableSpec] = MappingProxyType(_ON_SYMBOLS | {id(fn): spec for fn, spec in _BY_VALUE.items()})
 
 
 def spec_of(fn: object) -> CallableSpec:
