@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import cmath
 import collections
+import dis
 import functools
+import inspect
 import itertools
 import math
 import operator
@@ -18,9 +20,11 @@ from typing import Any
 
 import pytest
 
-from fineline.cpython.c_callables import EFFECTS, READS
+from fineline.builtins.handlers import HANDLERS
+from fineline.cpython.c_callables import _FUNCTIONS, EFFECTS, READS, CallableSpec
 from fineline.cpython.c_types import C_DESCRIPTORS, TYPES
 from fineline.objects.callable_table import UNKNOWN, listed, spec_of
+from fineline.objects.polyfills import POLYFILLS
 
 LEFT_OUT = {"__loader__", "copyright", "credits", "license", "memoryview"}
 PRIVATE = {
@@ -147,6 +151,76 @@ def test_handled_and_refused() -> None:
     assert {getattr, setattr, isinstance, type, super, next, iter, id, hash, object.__init__, property} <= handled
     assert {spec_of(fn).effect for fn in (print, input, open, object.__reduce__)} == {"refused"}
     assert list in {facts.type for facts in TYPES}
+
+
+# -- no row is shadowed: each says what is done ------------------------------------------------------------------------
+def leaves_to_c(handler: Any, seen: set[int]) -> bool:
+    """Whether the code of a handler, or of a function of fineline's that it names, calls `c_calls.call`."""
+    codes = [handler.__code__]
+    if id(handler) in seen:
+        return False
+    seen.add(id(handler))
+    for code in codes:
+        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+        found = list(dis.get_instructions(code))
+        if any(a.argval == "c_calls" and b.argval == "call" for a, b in itertools.pairwise(found)):
+            return True
+        named = [handler.__globals__.get(i.argval) for i in found if i.opname == "LOAD_GLOBAL"]
+        if any(leaves_to_c(fn, seen) for fn in named if isinstance(fn, types.FunctionType) and fn.__module__.startswith("fineline.")):
+            return True
+    return False
+
+
+def test_a_handled_callable_has_a_handler() -> None:
+    """An effect beside a handler is one that the handler leaves to C; no handler answers what a row gives to C alone."""
+    for fn, spec in listed():
+        assert (fn in HANDLERS) == (spec.effect == "handled" or spec.handler_first), (fn, spec)
+        if fn in HANDLERS:
+            assert leaves_to_c(inspect.unwrap(HANDLERS[fn]), set()) == spec.handler_first, (fn, spec)
+        assert not (spec.handler_first and spec.effect == "handled"), fn
+
+
+def test_columns_fit_the_effect() -> None:
+    default = CallableSpec("handled")
+    for fn, spec in listed():
+        if spec.effect == "handled":
+            for name in spec.__slots__[2:]:
+                assert getattr(spec, name) == getattr(default, name) or name in ("args", "symbolic"), (fn, spec)
+        else:
+            assert spec.args == default.args, (fn, spec)
+        if spec.one_by_one or spec.makes_iterators:
+            assert spec.polyfill is not None, (fn, spec)
+        assert not spec.sorts or spec.one_by_one, (fn, spec)
+        assert not spec.set_algebra or (spec.walks and spec.compares_identity), (fn, spec)
+        assert len(spec.methods) >= 1 if spec.protocol else not spec.checks_result, (fn, spec)
+
+
+def test_each_name_has_one_effect() -> None:
+    """A second effect, of a name that is in two lines of a block, would be one that never applies."""
+    blocks = [(facts.type, facts.lines) for facts in TYPES] + list(_FUNCTIONS.items())
+    for owner, lines in blocks:
+        of_effects = [name for words, names in lines.items() if words.split()[0] in EFFECTS | {"-"} for name in names.split()]
+        assert [name for name, times in collections.Counter(of_effects).items() if times > 1] == [], owner
+        if not isinstance(owner, type):
+            assert {name for names in lines.values() for name in names.split()} == set(of_effects), owner
+
+
+def test_each_name_exists() -> None:
+    """A block of a type may share names with those of others: each is an attribute of one of them."""
+    blocks = collections.defaultdict(set)
+    for facts in TYPES:
+        for names in facts.lines.values():
+            for name in names.split():
+                blocks[name].add(facts.type)
+    assert [name for name, types_ in blocks.items() if not any(hasattr(t, name) for t in types_)] == []
+    assert {fn for fn in POLYFILLS if spec_of(fn) is UNKNOWN} == set()
+
+
+def test_a_row_in_words() -> None:
+    assert str(spec_of(list.append)) == "mutator shallow moves_only appends"
+    assert str(spec_of(list.__init__)) == "handled args:1-" and str(spec_of(getattr)) == "handled args:2-3"
+    assert str(spec_of(range)) == "pure deep index:0,1,2 handler_first" and str(spec_of(print)) == "refused"
+    assert str(spec_of(reversed)).startswith("pure shallow methods:__reversed__ protocol moves_only list_reader polyfill:fineline.")
 
 
 class Trap:

@@ -142,7 +142,7 @@ def _special(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: A
     return bound(interp, f, kind, descr, obj, type(obj), then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         builtins.getattr: _getattr,
         builtins.hasattr: _hasattr,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import stand_in
 from fineline.builtins.marks import GROWING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
@@ -101,7 +101,7 @@ def builtin_rules() -> tuple[Rule, ...]:
 def _rows() -> Iterator[Rule]:
     listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in callables.listed()}
     listed |= {id(fn): (fn, spec.effect) for fn, spec in callable_table.listed()}
-    listed |= {id(fn): (fn, "handled") for fn in SPECIALS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
+    listed |= {id(fn): (fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
     listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
     listed[id(GROWING)] = (GROWING, "growing")
     for fn, kind in listed.values():
@@ -131,15 +131,27 @@ def _kind(fn: Any) -> str:
     if is_a(fn, type):
         return _of_class(fn)
     if is_a(fn, IN_C):
-        if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
-            fn = getattr(type(fn.__self__), fn.__name__, fn)
-        return _of_native(fn) or "unknown"
+        return _of_native(_unbound(fn)) or "unknown"
     # Such as NumPy's functions, which are objects of a type of their own.
     return (_of_native(fn) if hashable(fn) else None) or "code"
 
 
+def _unbound(fn: Any) -> Any:
+    if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
+        return getattr(type(fn.__self__), fn.__name__, fn)
+    return fn
+
+
+def table_row(fn: Any) -> str:
+    """Returns the words of a callable's row in the table of C callables, and the name of its handler; "" if it has neither."""
+    fn = _unbound(fn)
+    spec, handler = callable_table.spec_of(fn), HANDLERS.get(fn) if hashable(fn) else None
+    words = [] if spec.effect == "unknown" else [str(spec)]
+    return " ".join([*words, f"handler:{handler.__module__}.{handler.__qualname__}"] if handler is not None else words)
+
+
 def _of_function(fn: types.FunctionType) -> str:
-    if fn in SPECIALS:
+    if fn in HANDLERS:
         return "handled"
     if fn is GROWING:
         return "growing"
@@ -169,7 +181,7 @@ def _of_class(cls: type) -> str:
 
 
 def _of_native(fn: Any) -> str | None:
-    if fn in SPECIALS:
+    if fn in HANDLERS:
         return "handled"
     kind = callables.classify_torch(fn)
     if kind is not None:

@@ -14,7 +14,7 @@ from torch.nn.modules import module as module_space
 
 from fineline.builtins.debuggers import NAMES as STOPPING
 from fineline.builtins.debuggers import stop, stops
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import NAMES
 from fineline.builtins.marks import (
     KNOWN_BY_CODE,
@@ -210,7 +210,7 @@ def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | 
     if trace.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
-        handler = SPECIALS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
+        handler = HANDLERS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
     if handler is None:
         # Most calls are methods, and end at the first test.
         if (not args or type(args[0]) in MAYBE_PLAIN) and trace.active and (value := run_pure(interp, fn, args, kwargs)) is not NULL:
@@ -279,9 +279,9 @@ def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwar
 
 def call_builtin(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     """Calls a C function, or a C method bound to its object."""
-    special = SPECIALS.get(fn)
-    if special is not None:
-        return special(interp, f, fn, args, kwargs, then, data)
+    handler = HANDLERS.get(fn)
+    if handler is not None:
+        return handler(interp, f, fn, args, kwargs, then, data)
     owner = fn.__self__
     if owner is not None and not is_a(owner, types.ModuleType):
         if is_a(owner, type):
@@ -319,9 +319,9 @@ def call_descriptor(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict 
             return interp.call(f, own, args, kwargs, then, data)
         if type(args[0]) in STANDING:
             raise GraphBreak(fn, tuple(args), kwargs, "FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}").to(then, data)
-    special = SPECIALS.get(fn)
-    if special is not None:
-        return special(interp, f, fn, args, kwargs, then, data)
+    handler = HANDLERS.get(fn)
+    if handler is not None:
+        return handler(interp, f, fn, args, kwargs, then, data)
     kind = classify_torch(fn)
     if kind is not None and not (fn is torch.Size.numel and interp.fakes is not None and holds(args)):
         return interp.tensors.call(interp, f, fn, kind, args, kwargs, then, data)
@@ -344,9 +344,9 @@ def call_partial(interp: Interp, f: Frame, fn: functools.partial, args: list, kw
 
 def call_type(interp: Interp, f: Frame, cls: type, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
     trace = interp.trace
-    special = SPECIALS.get(cls)
-    if special is not None:
-        return special(interp, f, cls, args, kwargs, then, data)
+    handler = HANDLERS.get(cls)
+    if handler is not None:
+        return handler(interp, f, cls, args, kwargs, then, data)
     if cls in VALUE_TYPES and all([is_value(a) and c_calls.deep_plain(trace, a) for a in args]):
         return interp.finish(f, cls(*args, **(kwargs or {})), then, data)
     if not trace.active:
@@ -365,7 +365,7 @@ def call_type(interp: Interp, f: Frame, cls: type, args: list, kwargs: dict | No
         # A class does not bind: typing.TypedDict has ``__call__ = dict``.
         return interp.call(f, meta_call, args, kwargs, then, data)
     if is_a(meta_call, types.FunctionType):
-        handler = SPECIALS.get(meta_call)
+        handler = HANDLERS.get(meta_call)
         if handler is not None:
             return handler(interp, f, cls, args, kwargs, then, data)
         return interp.call(f, meta_call, [cls, *args], kwargs, then, data)
@@ -390,12 +390,12 @@ def call_object(interp: Interp, f: Frame, obj: Any, args: list, kwargs: dict | N
     if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and trace.active:
         return interp.tensors.call(interp, f, obj, classify_torch(obj) or "effect", args, kwargs, then, data)
     if c_calls.hashable(obj):
-        special = SPECIALS.get(obj)
+        handler = HANDLERS.get(obj)
         kind = classify_torch(obj) or ("op" if is_a(obj, torch.jit.ScriptFunction) else "python")
-        if special is not None or kind != "python":
+        if handler is not None or kind != "python":
             identify(trace, obj)
-        if special is not None:
-            return special(interp, f, obj, args, kwargs, then, data)
+        if handler is not None:
+            return handler(interp, f, obj, args, kwargs, then, data)
         if kind != "python":
             return interp.tensors.call(interp, f, obj, kind, args, kwargs, then, data)
     if spec_of(obj) is not UNKNOWN:

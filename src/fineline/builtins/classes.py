@@ -238,7 +238,7 @@ def _enum_call(interp: Interp, f: Frame, cls: Any, args: list, kwargs: Any, then
     raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum").to(then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         object.__new__: _object_new,
         object.__init__: _object_init,

@@ -176,7 +176,7 @@ def _get_shown(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then:
     return interp.call(f, dict.get, [inner, *args[1:]], None, then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         tuple.__new__: _tuple_new,
         torch.Size: _size,

@@ -34,9 +34,9 @@ def stop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, the
     """Calls what stops in a debugger; while a call is captured, that is no call to capture any more."""
     if not interp.trace.active:
         return interp.finish(f, call_from(f, fn, tuple(args), kwargs), then, data)
-    if fn in SPECIALS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
+    if fn in HANDLERS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
         raise GraphBreak(fn, tuple(args), kwargs, "FL411", "breakpoint(), which PYTHONBREAKPOINT turns off").to(then, data)
-    name = "breakpoint" if fn in SPECIALS else f"{fn.__module__}.{fn.__qualname__}"
+    name = "breakpoint" if fn in HANDLERS else f"{fn.__module__}.{fn.__qualname__}"
     raise GraphBreak(fn, tuple(args), kwargs, STOPS, f"{name}() stops in a debugger").to(then, data)
 
 
@@ -54,4 +54,4 @@ def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -
     return call()
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(dict.fromkeys(attributes(builtins, "breakpoint"), stop))
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(dict.fromkeys(attributes(builtins, "breakpoint"), stop))

@@ -88,7 +88,7 @@ _FAMILIES: tuple[Any, ...] = (
 
 _HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
-        **{fn: handler for family in _FAMILIES for fn, handler in family.SPECIALS.items()},
+        **{fn: handler for family in _FAMILIES for fn, handler in family.HANDLERS.items()},
         protocols.native_binary: _native_binary,
         torch.autograd.Function.__dict__["apply"].__func__: apply_function,
         # A profiler's label has no place in a graph; the profiler sees the program instead.
@@ -106,4 +106,4 @@ _HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     }
 )
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType({fn: counted(fn, handler) for fn, handler in _HANDLERS.items()})
+HANDLERS: Mapping[Any, Callable] = MappingProxyType({fn: counted(fn, handler) for fn, handler in _HANDLERS.items()})

@@ -290,7 +290,7 @@ def _over_iterators(interp: Interp, f: Frame, iterators: tuple, state: tuple) ->
     return c_calls.call(interp, f, fn, fn, list(full), kwargs, then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         builtins.iter: _iter,
         builtins.next: _next,

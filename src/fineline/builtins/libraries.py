@@ -115,7 +115,7 @@ def _told_by_equality(values: Any, seen: list) -> bool:
     return True
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         pickle.dumps: _pickled,
         re._compile: _pattern,  # type: ignore[attr-defined]

@@ -310,7 +310,7 @@ def _settles_size(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | 
     return interp.finish(f, None, then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         Stances.set: _stance,
         Stances.hold: _hold,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.marks import own_function
 from fineline.kinds import is_a
 from fineline.objects.lru_caches import LRU_TYPE
@@ -24,7 +24,7 @@ def looked_into(fn: Any, rule: Rule) -> types.FunctionType | None:
     if is_a(fn, LRU_TYPE):
         wrapped = getattr(fn, "__wrapped__", None)
         return wrapped if is_a(wrapped, types.FunctionType) else None
-    if not is_a(fn, types.FunctionType) or fn in SPECIALS or own_function(fn) is not None:
+    if not is_a(fn, types.FunctionType) or fn in HANDLERS or own_function(fn) is not None:
         return None
     kind = classify_torch(fn)
     if kind in SKIPPED or (kind == "op" and rule.selector.kind in ("object", "name")):

@@ -13,7 +13,7 @@ from typing import Any
 
 from fineline.builtins import libraries
 from fineline.builtins.debuggers import NAMES as STOPPING
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.marks import KNOWN_CODE
 from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.code import CODES
@@ -191,7 +191,7 @@ def _is_users(interp: Interp, fn: FunctionType) -> bool:
     """Returns whether a function is no more than its code: the interpreter, too, would run that."""
     name = fn.__qualname__
     return (
-        SPECIALS.get(fn) is None
+        HANDLERS.get(fn) is None
         and not fn.__dict__
         and (fn.__module__ or "").partition(".")[0] not in _PACKAGES
         and id(fn.__code__) not in KNOWN_CODE

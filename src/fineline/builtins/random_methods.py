@@ -146,7 +146,7 @@ class _Plain:
         return _is_plain(self.cls, generator)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         **{
             fn: _draw

@@ -69,7 +69,7 @@ def _make_disabled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, t
     return interp.finish(f, made, then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         Policy.__enter__: _enter_policy,
         Policy.__exit__: _leave_policy,

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fineline.builtins.containers import map_of, set_of
-from fineline.builtins.handlers import SPECIALS
+from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.marks import RECORDING
 from fineline.builtins.operators import BINARY, COMPARE
 from fineline.frames.frame import Frame
@@ -187,7 +187,7 @@ def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None, then: Any,
 
 def _by_itself(fn: Any) -> bool:
     """Returns whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
-    if fn in SPECIALS or fn in _ALONE:
+    if fn in HANDLERS or fn in _ALONE:
         return fn in _ALONE
     return spec_of(fn).effect == "pure"
 
@@ -212,8 +212,8 @@ def _reads(fn: Any) -> bool:
     if not is_a(fn, _CALLED):
         return False
     if is_a(fn, types.FunctionType):
-        return fn in SPECIALS or classify_torch(fn) not in (None, "python")
+        return fn in HANDLERS or classify_torch(fn) not in (None, "python")
     owner = getattr(fn, "__self__", None)
     if owner is not None and not is_a(owner, (type, types.ModuleType)):
         return False
-    return fn in SPECIALS or classify_torch(fn) is not None or spec_of(fn).effect in RUNNING or is_a(fn, LRU_TYPE)
+    return fn in HANDLERS or classify_torch(fn) is not None or spec_of(fn).effect in RUNNING or is_a(fn, LRU_TYPE)

@@ -144,7 +144,7 @@ def _prints_address(obj: Any) -> bool:
     return not (is_a(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         **dict.fromkeys((builtins.str, builtins.repr, builtins.format, builtins.hash, builtins.id), _text),
         torch.Size.__repr__: _size,

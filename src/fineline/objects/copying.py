@@ -117,6 +117,6 @@ def _copying(name: str) -> Callable:
     return handler
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {copy.copy: _copying("__copy__"), copy.deepcopy: _copying("__deepcopy__")},
 )

@@ -233,7 +233,7 @@ def _generator_state(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any,
     return interp.push_function(f, fn, args, kwargs, then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         builtins.dir: _dir,
         protocols.of_frame: _of_frame,

@@ -63,6 +63,6 @@ def _leave(interp: Interp, f: Frame, context: Any, state: tuple) -> Frame | None
     return interp.finish(f, None, *state)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {torch.inference_mode.__enter__: _enter, torch.inference_mode.__exit__: _exit},
 )

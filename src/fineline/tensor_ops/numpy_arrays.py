@@ -234,7 +234,7 @@ def _ruled(interp: Interp, fn: Any, args: list, kwargs: Any) -> bool:
 
 _ARRAY_FUNCTIONS = [*attributes(np, _FUNCTIONS)] + [v for v in vars(np).values() if type(v) is np.ufunc]
 _ARRAY_METHODS = [*attributes(np.ndarray, _METHODS)]
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         **dict.fromkeys([*_ARRAY_FUNCTIONS, *_ARRAY_METHODS], _call),
         **dict.fromkeys([torch.tensor, *SHARING], _tensor),

@@ -48,6 +48,6 @@ def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, the
     raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {torch._C._push_on_torch_function_stack: _push, torch._C._pop_torch_function_stack: _pop}
 )

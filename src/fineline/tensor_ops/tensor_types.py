@@ -41,6 +41,6 @@ def _tensors(a: Any) -> bool:
     return is_a(a, torch.Tensor) or (type(a) in (list, tuple) and any(map(_tensors, a)))
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     dict.fromkeys([cls for name in TENSOR_TYPES.split() if type(cls := getattr(torch, name)) is TENSOR_TYPE], _make)
 )

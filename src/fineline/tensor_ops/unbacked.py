@@ -209,7 +209,7 @@ def _advise(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any, then: An
     return interp.finish(f, fn(*args) if all([type(a) in SYMBOLIC or type(a) is int for a in args]) else None, then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         torch._check_with: _check,
         torch._check_is_size: _check_is_size,

@@ -48,4 +48,4 @@ def _pop(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, the
     raise GraphBreak(fn, tuple(args), kwargs, "FL503", f"{fn.__name__} has effects that no graph can hold").to(then, data)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType({torch._C._pop_torch_dispatch_stack: _pop})
+HANDLERS: Mapping[Any, Callable] = MappingProxyType({torch._C._pop_torch_dispatch_stack: _pop})

@@ -79,4 +79,4 @@ def _fixed(interp: Interp, fn: Any) -> bool:
     return _fixed(interp, fn.func) and _fixed(interp, fn.args)
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType({checkpoint: _checkpoint})
+HANDLERS: Mapping[Any, Callable] = MappingProxyType({checkpoint: _checkpoint})

@@ -267,7 +267,7 @@ def _operator(capture: Callable) -> Callable:
     return handler
 
 
-SPECIALS: Mapping[Any, Callable] = MappingProxyType(
+HANDLERS: Mapping[Any, Callable] = MappingProxyType(
     {
         op: _operator(capture)
         for op, capture in (
