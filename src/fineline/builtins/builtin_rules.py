@@ -100,7 +100,7 @@ def builtin_rules() -> tuple[Rule, ...]:
 
 def _rows() -> Iterator[Rule]:
     listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in callables.listed()}
-    listed |= {id(fn): (fn, spec.effect) for fn, spec in callable_table.listed()}
+    listed |= {id(fn): (fn, spec.effect) for fn, spec in callable_table.SPECS.items()}
     listed |= {id(fn): (fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
     listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
     listed[id(GROWING)] = (GROWING, "growing")

@@ -19,7 +19,7 @@ Then how far C looks into the arguments, and therefore when the call may be made
 
 If every object that C touches is of an immutable builtin type (or is hashed by identity), the call cannot reach Python code.
 
-The other words are the names of traits, with their meaning in `CallableSpec`, or give a column: `index:0,1`, `args:1-2`, `methods:__add__`.
+The other words are the names of traits, with their meaning in `CallableSpec`, or give a column: `index:0,1`, `args:1,2`, `methods:__add__`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ from fineline.tables import attributes
 
 EFFECTS = frozenset({"pure", "mutator", "advance", "callback", "handled", "refused"})
 READS = frozenset({"none", "shallow", "key", "deep"})
-ANY_NUMBER = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,78 +63,52 @@ class CallableSpec:
     # Positions of arguments that C puts through `__index__` (in a slice, the parts of it) or, as a flag, through `__bool__`. Of what reads
     # less than `deep`, all: an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read.
     index: tuple[int, ...] = ()
-    # How many arguments a handler takes at least, and at most, by position alone; or any number, by name too.
-    args: tuple[int, int] = (0, ANY_NUMBER)
+    # How many arguments a handler takes at least, and at most, by position alone; without the second, any number, by name too.
+    args: tuple[int, ...] = ()
     # The special methods that C looks for in the arguments, beside those that all C code may ask for.
     methods: tuple[str, ...] = ()
     # C dispatches on the type of the first argument: the first of `methods` runs in its place if it is written in Python.
     protocol: bool = False
-    # C checks the type of what that special method gives.
-    checks_result: bool = False
-    # A handler is asked first, and leaves to C what it does not answer.
-    handler_first: bool = False
-    # Moves things about and looks at none of them; symbolic numbers stay what they are.
-    moves_only: bool = False
+    checks_result: bool = False  # C checks the type of what that special method gives.
+    handler_first: bool = False  # A handler is asked first, and leaves to C what it does not answer.
+    moves_only: bool = False  # Moves things about and looks at none of them; symbolic numbers stay what they are.
     # Does one thing after the other with numbers, tensors and others, and may do it in Python: with symbolic numbers, its polyfill runs.
     one_by_one: bool = False
-    # Compares the symbolic numbers among others, and guards how that ends.
-    sorts: bool = False
-    # Calls `key=` with the items, which is no thing to compare or print.
-    keyed: bool = False
+    sorts: bool = False  # Compares the symbolic numbers among others, and guards how that ends.
+    keyed: bool = False  # Calls `key=` with the items, which is no thing to compare or print.
     # A type that makes a value of a number, or holds it: no iterator or range, of which each is to be known again.
     makes_value: bool = False
-    # Makes a number of a tensor.
-    number: bool = False
-    # Walks what its arguments hold. (Other methods walk their object alone.)
-    walks: bool = False
-    # Walks what the items of its arguments hold, unless it is given dicts.
-    nested: bool = False
-    # Makes a dict of the keys of two.
-    merges: bool = False
-    # Looks for the elements of one set, or of other iterables, in another.
-    set_algebra: bool = False
-    # Compares elements, so that their identity counts.
-    compares_identity: bool = False
-    # Asks whether its two arguments are one object.
-    asks_identity: bool = False
-    # Does not depend on the order of a set's elements.
-    order_independent: bool = False
-    # Walks what is put in the place of a slice.
-    sets_slice: bool = False
+    number: bool = False  # Makes a number of a tensor.
+    walks: bool = False  # Walks what its arguments hold. (Other methods walk their object alone.)
+    nested: bool = False  # Walks what the items of its arguments hold, unless it is given dicts.
+    merges: bool = False  # Makes a dict of the keys of two.
+    set_algebra: bool = False  # Looks for the elements of one set, or of other iterables, in another.
+    compares_identity: bool = False  # Compares elements, so that their identity counts.
+    asks_identity: bool = False  # Asks whether its two arguments are one object.
+    order_independent: bool = False  # Does not depend on the order of a set's elements.
+    sets_slice: bool = False  # Walks what is put in the place of a slice.
     # Looks at nothing that the list, or the deque, holds: one that is only appended to needs no guard on its length.
     appends: bool = False
-    # Looks its argument up, and changes nothing else.
-    one_element: bool = False
-    # Makes an iterator over lists, and over those that read others: it reads one item at a time.
-    list_reader: bool = False
-    # The polyfill is no class of iterators, and gives one, or a tuple of them.
-    makes_iterators: bool = False
-    # Makes a text of all that its arguments hold.
-    prints: bool = False
-    # Makes a text or a hash, which symbolic numbers have none of.
-    writes_out: bool = False
+    one_element: bool = False  # Looks its argument up, and changes nothing else.
+    list_reader: bool = False  # Makes an iterator over lists, and over those that read others: it reads one item at a time.
+    makes_iterators: bool = False  # The polyfill is no class of iterators, and gives one, or a tuple of them.
+    prints: bool = False  # Makes a text of all that its arguments hold.
+    writes_out: bool = False  # Makes a text or a hash, which symbolic numbers have none of.
     # Code in Python that does the same, and the form for symbolic numbers (`objects/callable_table.py` joins them).
     polyfill: Callable[..., Any] | None = None
     symbolic: Callable[..., Any] | None = None
 
     def __str__(self) -> str:
-        return " ".join(self._words())
-
-    def _words(self) -> Iterator[str]:
-        """Yields the words of the row, as the table has them, and the functions that it names."""
-        yield self.effect
-        if self.effect not in ("handled", "refused"):
-            yield self.reads
+        words = [self.effect] if self.effect in ("handled", "refused") else [self.effect, self.reads]
         for name in self.__slots__[2:]:
             value = getattr(self, name)
             if value is True:
-                yield name
+                words.append(name)
             elif callable(value):
-                yield f"{name}:{value.__module__}.{value.__qualname__}"
-            elif name == "args" and value != (0, ANY_NUMBER):
-                yield f"args:{value[0]}" + ("" if value[0] == value[1] else "-" if value[1] == ANY_NUMBER else f"-{value[1]}")
-            elif name != "args" and value:
-                yield f"{name}:{','.join(map(str, value))}"
+                words.append(f"{name}:{value.__module__}.{value.__qualname__}")
+            elif value:
+                words.append(f"{name}:{','.join(map(str, value))}")
+        return " ".join(words)
 
 
 def parsed(words: str, polyfill: Callable[..., Any] | None = None, symbolic: Callable[..., Any] | None = None) -> CallableSpec:
@@ -147,11 +120,8 @@ def parsed(words: str, polyfill: Callable[..., Any] | None = None, symbolic: Cal
             columns |= {"effect": word, "reads": "deep"}
         elif word in READS:
             columns["reads"] = word
-        elif name == "index":
+        elif name in ("index", "args"):
             columns[name] = tuple(map(int, value.split(",")))
-        elif name == "args":
-            least, to, most = value.partition("-")
-            columns[name] = int(least), int(most) if most else ANY_NUMBER if to else int(least)
         else:
             columns[name] = tuple(value.split(",")) if value else True
     return CallableSpec(**columns, polyfill=polyfill, symbolic=symbolic)
@@ -166,13 +136,13 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "pure deep": "abs all any ascii bin bytearray bytes chr complex divmod float hex int max min oct ord pow range round sorted sum",
             "callback deep": "map filter",
             "handled": "__build_class__ bool breakpoint classmethod eval exec format globals locals object property staticmethod str type",
-            "handled args:0-1": "dir vars",
-            "handled args:0-2": "super",
-            "handled args:1": "callable hash id repr",
-            "handled args:1-2": "iter next",
-            "handled args:2": "delattr hasattr isinstance issubclass",
-            "handled args:2-3": "getattr",
-            "handled args:3": "setattr",
+            "handled args:0,1": "dir vars",
+            "handled args:0,2": "super",
+            "handled args:1,1": "callable hash id repr",
+            "handled args:1,2": "iter next",
+            "handled args:2,2": "delattr hasattr isinstance issubclass",
+            "handled args:2,3": "getattr",
+            "handled args:3,3": "setattr",
             "refused": "__import__ aiter anext compile exit help input open print quit",
             "-": "memoryview __loader__ copyright credits license",
             "handler_first": "enumerate len range zip",

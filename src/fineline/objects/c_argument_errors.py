@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
-from fineline.cpython.c_callables import ANY_NUMBER
 from fineline.cpython.polyfill_iterators import Lazy
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import GraphBreak
@@ -31,8 +31,8 @@ def refused(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, 
 
 def counted(fn: Any, handler: Callable) -> Callable:
     """Wraps the ``handler`` of ``fn``: C raises for wrong arguments, and calls that read what no graph can rely on run eagerly."""
-    least, most = spec_of(fn).args
-    named = most == ANY_NUMBER
+    least, most = (*(spec_of(fn).args or (0,)), sys.maxsize)[:2]
+    named = most == sys.maxsize
 
     @functools.wraps(handler)
     def handle(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:

@@ -9,7 +9,7 @@ import operator
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,11 @@ from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
-ITERATORS = frozenset({*C_ITERATORS, *DRIVERS, *[t for t in vars(itertools).values() if is_a(t, type)]}) - {
-    itertools.groupby, type(iter(types.GenericAlias(list, int))),
-}  # fmt: skip
 TEXTS = frozenset({str, bytes, bytearray})
 MANY = (list, dict, set, deque, *VIEWS)
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
+ITERATORS = UNDER_WAY.union([t for t in vars(itertools).values() if is_a(t, type)]) - {itertools.groupby, type(iter(types.GenericAlias(list, int)))}
 # Effects of what may run while it is captured: what runs at a graph break gets the numbers from the program, and nothing of them is guarded.
 RUNNING = frozenset({"pure", "mutator", "advance", "callback"})
 DEQUE_END = deque.__dict__["maxlen"]
@@ -239,8 +237,10 @@ def call(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict |
         _ask_contents(interp, f, fn, key, spec, args, kwargs, then, data)
     if (interp.fakes is not None or trace.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
         if interp.fakes is not None and any([holds(a) for a in (*args, *(kwargs or {}).values())]):
-            if _has_form(key, spec, args, kwargs):
-                return _calculate(interp, f, fn, spec, args, kwargs, then, data)
+            if (form := _form(key, spec, args, kwargs)) is not None:
+                _settle_numbers(trace, args)
+                number = of_few_parts(interp, form(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data)
+                return interp.finish(f, number, then, data)
             if spec.one_by_one and (not kwargs or spec.sorts) and _is_ready(spec, f):
                 return _run_polyfill(interp, f, fn, spec, list(args), kwargs, then, data, False)
             args, kwargs = _settled(interp, f, fn, key, spec, args, kwargs, then, data)
@@ -280,20 +280,12 @@ def call(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict |
     return interp.finish(f, result, then, data)
 
 
-def _has_form(key: Any, spec: CallableSpec, args: list, kwargs: dict | None) -> bool:
-    """Returns whether the symbolic form of a function takes these arguments."""
+def _form(key: Any, spec: CallableSpec, args: list, kwargs: dict | None) -> Callable | None:
+    """Returns the symbolic form of a function, if that takes these arguments."""
     # round() to so many digits has no symbolic form.
     if spec.symbolic is None or (key in WHOLE and len(args) != 1) or not only_numbers(args):
-        return False
-    return not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))
-
-
-def _calculate(interp: Interp, f: Frame, fn: Any, spec: CallableSpec, args: list, kwargs: dict | None, then: Any, data: Any) -> Frame | None:
-    """Answers with the symbolic form of a function."""
-    assert spec.symbolic is not None, "such a function has a form"
-    _settle_numbers(interp.trace, args)
-    number = of_few_parts(interp, spec.symbolic(*args, **(kwargs or {})), fn, tuple(args), kwargs, then, data)
-    return interp.finish(f, number, then, data)
+        return None
+    return spec.symbolic if not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values())) else None
 
 
 def _settled(

@@ -26,10 +26,10 @@ def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
             yield fn, spec
 
 
-_BY_VALUE: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
+SPECS: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
 # An operator but on symbolic numbers: `torch.Size.numel`.
-_ON_SYMBOLS = {id(fn): CallableSpec("unknown", symbolic=form) for fn, form in FUNCTIONS.items() if fn not in _BY_VALUE}
-_BY_ID: Mapping[int, CallableSpec] = MappingProxyType(_ON_SYMBOLS | {id(fn): spec for fn, spec in _BY_VALUE.items()})
+_ON_SYMBOLS = {id(fn): CallableSpec("unknown", symbolic=form) for fn, form in FUNCTIONS.items() if fn not in SPECS}
+_BY_ID: Mapping[int, CallableSpec] = MappingProxyType(_ON_SYMBOLS | {id(fn): spec for fn, spec in SPECS.items()})
 
 
 def spec_of(fn: object) -> CallableSpec:
@@ -40,10 +40,5 @@ def spec_of(fn: object) -> CallableSpec:
     """
     spec = _BY_ID.get(id(fn))
     if spec is None:
-        return _BY_VALUE.get(fn, UNKNOWN) if type(fn) is types.BuiltinFunctionType else UNKNOWN
+        return SPECS.get(fn, UNKNOWN) if type(fn) is types.BuiltinFunctionType else UNKNOWN
     return spec
-
-
-def listed() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
-    """Yields all callables of the table, with their rows."""
-    yield from _BY_VALUE.items()
