@@ -250,12 +250,9 @@ def _exceptions() -> Iterator[tuple[Any, str]]:
 def _functions() -> Iterator[tuple[Any, str]]:
     for module, lines in _FUNCTIONS.items():
         for name, words in words_by_name(lines).items():
-            if words != "-":
-                if "protocol" in words and "methods:" not in words:
-                    words = f"{words} methods:__{name}__"
-                elif module is _operator and "methods:" not in words:
-                    words += _special_methods(name.strip("_"))
-                yield from [(fn, words) for fn in attributes(module, name)]
+            if "methods:" not in words:
+                words += f" methods:__{name}__" if "protocol" in words else _special_methods(name.strip("_")) if module is _operator else ""
+            yield from [(fn, words) for fn in attributes(module, name)]
 
 
 def _special_methods(word: str) -> str:

@@ -245,7 +245,7 @@ def call(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict |
                 return _run_polyfill(interp, f, fn, spec, list(args), kwargs, then, data, False)
             args, kwargs = _settled(interp, f, fn, key, spec, args, kwargs, then, data)
         elif trace.numpy and not spec.moves_only:
-            _ask(interp, f, fn, key, args, kwargs, then, data)
+            _ask(interp, f, fn, key, spec, args, kwargs, then, data)
     if method and not is_of_class(key, args):
         return refused(interp, f, fn, args, kwargs, then, data)
     if spec.effect not in RUNNING:
@@ -293,7 +293,7 @@ def _settled(
 ) -> tuple[list, dict | None]:
     """Returns the arguments with numbers in place of the symbols that C would look at."""
     if not spec.moves_only:
-        _ask(interp, f, fn, key, args, kwargs, then, data)
+        _ask(interp, f, fn, key, spec, args, kwargs, then, data)
         return [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
     if breaks_here(interp.options.breaks) != "any":
         # Where it is an index, C asks for the value, which nothing else can give here.
@@ -356,9 +356,9 @@ def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict
     return number
 
 
-def _ask(interp: Interp, f: Frame, fn: Any, key: Any, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
+def _ask(interp: Interp, f: Frame, fn: Any, key: Any, spec: CallableSpec, args: list, kwargs: dict | None, then: Any, data: Any) -> None:
     """Sees to it that a call that asks for a number which has varied before runs at a graph break."""
-    if (not is_a(key, type) or spec_of(key).makes_value) and interp.varied(f, (*args, *(kwargs or {}).values())):
+    if (not is_a(key, type) or spec.makes_value) and interp.varied(f, (*args, *(kwargs or {}).values())):
         raise GraphBreak(fn, tuple(args), kwargs, "FL448", f"{describe(fn)} asks for a number that varies").to(then, data)
 
 
