@@ -185,7 +185,8 @@ def test_no_name_is_misspelt() -> None:
     """A name that is absent is skipped in silence: here, where all is there, none may be."""
     listed = [
         *[(module, names) for module, classes in c_callables._FUNCTIONS.items() for names in classes.values()],
-        (np, numpy_scalars._KINDS), (np, numpy_scalars._FUNCTIONS), (np, numpy_arrays._FUNCTIONS), (np.ndarray, numpy_arrays._METHODS),
+        *[(np, names) for names in numpy_scalars._FUNCTIONS.values()],
+        (np, numpy_scalars._KINDS), (np, numpy_arrays._FUNCTIONS), (np.ndarray, numpy_arrays._METHODS),
         (torch._C, torch_names.C_MODULES), (torch, torch_names.METADATA_TYPES), (torch, torch_names.TENSOR_TYPES),
         (torch.nn.functional, mutation._INPLACE_FLAGGED), (torch.Tensor, mutation._METADATA_MUTATORS),
         (torch, fake_layouts._COMPARED.replace("__floordiv__", "")),

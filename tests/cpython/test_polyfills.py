@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from fineline.cpython.c_callables import classify
 from fineline.cpython.polyfill_iterators import RangeIterator
+from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE, POLYFILLS
 from tests.cpython.traced import (
     Backwards,
@@ -419,7 +419,7 @@ def test_each_polyfill_has_a_case() -> None:
 
 
 def test_polyfills_stand_for_known_callables() -> None:
-    assert [fn for fn in POLYFILLS if classify(fn) is None] == []
+    assert [fn for fn in POLYFILLS if spec_of(fn) is UNKNOWN] == []
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(5), range(5, 2), range(7, -4, -3), range(-2, 2**70, 2**68), range(3, 4)], ids=str)

@@ -162,6 +162,17 @@ def test_a_row_and_the_decision_about_its_object_agree():
     assert set(odd) <= {"torch.backends.mkldnn.MkldnnModule.is_available", "torch.backends.mps.is_available"}
 
 
+def test_the_row_of_a_callable():
+    """`fineline.why(len)` prints the row of the table of C callables, and the handler; for what a rule of the user's decides, neither."""
+    row = "pure shallow handler_first order_independent handler:fineline.builtins.containers._len"
+    assert why(len).row == why("len").row == row and str(why(len)).splitlines()[-1] == f"  row    {row}"
+    assert why([].append).row == why("builtins.list.append").row == "mutator shallow moves_only appends"
+    assert why(isinstance).row == "handled args:2,2 handler:fineline.builtins.classes._isinstance"
+    assert why(torch.Size).row == "handler:fineline.builtins.containers._size"
+    assert [why(t).row for t in (helper, torch.sub, "zlib.crc32", "os.*", torch.ops.aten, ME)] == [""] * 6
+    assert why(len, Policy(disable=len)).row == "" and "row " not in str(why(helper))
+
+
 @torch.compiler.disable
 def by_torch(x):
     return x + 1

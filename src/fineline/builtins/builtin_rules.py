@@ -14,11 +14,10 @@ from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import stand_in
 from fineline.builtins.marks import GROWING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
-from fineline.cpython import c_callables
 from fineline.kinds import is_a
+from fineline.objects import callable_table
 from fineline.objects.c_calls import hashable
 from fineline.objects.lru_caches import LRU_TYPE
-from fineline.objects.polyfills import POLYFILLS
 from fineline.policy.marks import DYNAMO_NAMES, dynamo_kind, graph_break, torch_mark
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
@@ -35,7 +34,7 @@ class Kind(NamedTuple):
     pattern: str = ""
 
 
-_TORCH, _NATIVE, _SPECIAL = "fineline/torch_facts/callables.py", "fineline/cpython/c_callables.py", "fineline/builtins/handlers.py"
+_TORCH, _NATIVE, _HANDLERS = "fineline/torch_facts/callables.py", "fineline/cpython/c_callables.py", "fineline/builtins/handlers.py"
 _MARKS, _CALLS, _MARKED = "fineline/policy/marks.py", "fineline/builtins/calls.py", "fineline/builtins/marks.py"
 _CACHES = "fineline/objects/lru_caches.py"
 
@@ -55,7 +54,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "advance": Kind("trace", "C code that advances an iterator: the program does the same", _NATIVE),
         "callback": Kind("substitute", "C code that calls Python code: the same in Python is captured in its place", _NATIVE),
         "refused": Kind("disable", "C code that can't be captured", _NATIVE),
-        "special": Kind("trace", "the interpreter knows what it does", _SPECIAL),
+        "handled": Kind("trace", "the interpreter knows what it does", _HANDLERS),
         "unknown": Kind("disable", "C code that fineline knows nothing of", _NATIVE, "C code in no table"),
         "cached": Kind("constant", "what its cache holds is guarded; called as it is where that is nothing", _CACHES, "functions with functools.cache"),
         "tensor class": Kind("disable", "making a tensor of another class is C code that no graph can hold", _CALLS, "tensor subclasses"),
@@ -91,7 +90,7 @@ def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
         selector = Selector(GLOB, "glob", ("built-in", pattern), pattern)
     else:
         selector = Selector(OBJECT, "object", Identity(target), text or describe(target))
-    return Rule(verb, selector, reason, place, POLYFILLS.get(target) if kind == "callback" else None, BUILT_IN)
+    return Rule(verb, selector, reason, place, callable_table.spec_of(target).polyfill if kind == "callback" else None, BUILT_IN)
 
 
 def builtin_rules() -> tuple[Rule, ...]:
@@ -101,8 +100,8 @@ def builtin_rules() -> tuple[Rule, ...]:
 
 def _rows() -> Iterator[Rule]:
     listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in callables.listed()}
-    listed |= {id(fn): (fn, _native(fn, native.kind)) for fn, native in c_callables.listed()}
-    listed |= {id(fn): (fn, "special") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
+    listed |= {id(fn): (fn, spec.effect) for fn, spec in callable_table.SPECS.items()}
+    listed |= {id(fn): (fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
     listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
     listed[id(GROWING)] = (GROWING, "growing")
     for fn, kind in listed.values():
@@ -110,10 +109,6 @@ def _rows() -> Iterator[Rule]:
     for name, kind in DYNAMO_NAMES.items():
         yield row(kind, name, f"torch._dynamo.{name}")
     yield from [row(kind) for kind, facts in KINDS.items() if facts.pattern]
-
-
-def _native(fn: Any, kind: str) -> str:
-    return "refused" if kind == "special" and fn not in HANDLERS else kind
 
 
 def builtin_rule(fn: Any) -> Rule:
@@ -136,16 +131,28 @@ def _kind(fn: Any) -> str:
     if is_a(fn, type):
         return _of_class(fn)
     if is_a(fn, IN_C):
-        if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
-            fn = getattr(type(fn.__self__), fn.__name__, fn)
-        return _of_native(fn) or "unknown"
+        return _of_native(_unbound(fn)) or "unknown"
     # Such as NumPy's functions, which are objects of a type of their own.
     return (_of_native(fn) if hashable(fn) else None) or "code"
 
 
+def _unbound(fn: Any) -> Any:
+    if is_a(fn, types.BuiltinFunctionType) and not is_a(fn.__self__, (types.ModuleType, type, type(None))):
+        return getattr(type(fn.__self__), fn.__name__, fn)
+    return fn
+
+
+def table_row(fn: Any) -> str:
+    """Returns the words of a callable's row in the table of C callables, and the name of its handler; "" if it has neither."""
+    fn = _unbound(fn)
+    spec, handler = callable_table.spec_of(fn), HANDLERS.get(fn) if hashable(fn) else None
+    words = [] if spec.effect == "unknown" else [str(spec)]
+    return " ".join([*words, f"handler:{handler.__module__}.{handler.__qualname__}"] if handler is not None else words)
+
+
 def _of_function(fn: types.FunctionType) -> str:
     if fn in HANDLERS:
-        return "special"
+        return "handled"
     if fn is GROWING:
         return "growing"
     if fn is graph_break:
@@ -175,9 +182,9 @@ def _of_class(cls: type) -> str:
 
 def _of_native(fn: Any) -> str | None:
     if fn in HANDLERS:
-        return "special"
+        return "handled"
     kind = callables.classify_torch(fn)
     if kind is not None:
         return kind
-    native = c_callables.classify(fn)
-    return _native(fn, native.kind) if native is not None else None
+    spec = callable_table.spec_of(fn)
+    return None if spec is callable_table.UNKNOWN else spec.effect

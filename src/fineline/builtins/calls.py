@@ -37,6 +37,7 @@ from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
+from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.instances import make_instance
 from fineline.objects.iterator_stand_ins import KINDS
@@ -295,7 +296,7 @@ def call_builtin(call: Call) -> Frame | None:
         if is_a(owner, type):
             descr = raw_lookup(owner, fn.__name__)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
-                return c_calls.call_c(call, fn if c_calls.classify(fn) is not None else descr)
+                return c_calls.call_c(call, fn if spec_of(fn) is not UNKNOWN else descr)
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
@@ -360,7 +361,7 @@ def call_type(call: Call) -> Frame | None:
     if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
             return call.run_natively()
-    if not cls.__flags__ & HEAP_TYPE or c_calls.classify(cls) is not None:
+    if not cls.__flags__ & HEAP_TYPE or spec_of(cls) is not UNKNOWN:
         return c_calls.call_c(call)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)
@@ -407,7 +408,7 @@ def call_object(call: Call) -> Frame | None:
             return handler(call)
         if kind != "python":
             return interp.tensors.call(call, kind)
-    if c_calls.classify(obj) is not None:
+    if spec_of(obj) is not UNKNOWN:
         identify(trace, obj)
         return c_calls.call_c(call)
     inner = getattr(type(obj), "fineline_original", None)

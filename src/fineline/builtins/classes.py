@@ -18,13 +18,13 @@ import torch
 from torch import nn
 
 from fineline.cpython import protocols
-from fineline.cpython.c_callables import classify
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import raw_lookup, special_method, type_info, watches
 from fineline.objects.c_argument_errors import refused
+from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.instances import make_instance
 from fineline.objects.introspection import load_cell
 from fineline.objects.iterator_stand_ins import KINDS
@@ -212,7 +212,7 @@ def _type_call(call: Call) -> Frame | None:
     """Handles ``type.__call__``, which the ``__call__`` of a metaclass calls to make the instance."""
     cls = call.args[0] if call.args else None
     plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
-    if call.trace.active and plain and classify(cls) is None:
+    if call.trace.active and plain and spec_of(cls) is UNKNOWN:
         return make_instance(call.of(cls, call.args[1:]))
     return c_calls.call_c(call)
 

@@ -13,12 +13,12 @@ from fineline.builtins.containers import map_of, set_of
 from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.marks import RECORDING
 from fineline.builtins.operators import BINARY, COMPARE
-from fineline.cpython.c_callables import classify
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import raw_lookup
-from fineline.objects.c_calls import describe
+from fineline.objects.c_calls import RUNNING, describe
+from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.deferred_texts import Text, forget_dead, joined, known_next_time, read, waiting
 from fineline.objects.lru_caches import LRU_TYPE
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -189,8 +189,7 @@ def _by_itself(fn: Any) -> bool:
     """Returns whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
     if fn in HANDLERS or fn in _ALONE:
         return fn in _ALONE
-    native = classify(fn)
-    return native is not None and native.kind == "pure"
+    return spec_of(fn).effect == "pure"
 
 
 def _within(item: Any, container: Any) -> bool:
@@ -209,7 +208,7 @@ def _among(fn: Any, functions: tuple) -> bool:
 def _reads(fn: Any) -> bool:
     """Returns whether it does: what only leads to other calls, which come here in turn, and what breaks the graph anyway, need not wait."""
     if is_a(fn, type):
-        return not (type(fn) is type and fn.__flags__ & HEAP_TYPE and fn.__new__ is object.__new__ and classify(fn) is None)
+        return not (type(fn) is type and fn.__flags__ & HEAP_TYPE and fn.__new__ is object.__new__ and spec_of(fn) is UNKNOWN)
     if not is_a(fn, _CALLED):
         return False
     if is_a(fn, types.FunctionType):
@@ -217,5 +216,4 @@ def _reads(fn: Any) -> bool:
     owner = getattr(fn, "__self__", None)
     if owner is not None and not is_a(owner, (type, types.ModuleType)):
         return False
-    native = classify(fn)
-    return fn in HANDLERS or classify_torch(fn) is not None or (native is not None and native.kind != "special") or is_a(fn, LRU_TYPE)
+    return fn in HANDLERS or classify_torch(fn) is not None or spec_of(fn).effect in RUNNING or is_a(fn, LRU_TYPE)

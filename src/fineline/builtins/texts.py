@@ -17,6 +17,7 @@ from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
+from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import known_next_time, waiting
 from fineline.objects.printing import prints_plainly, written_out
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
@@ -47,7 +48,7 @@ def _text(call: Call) -> Frame | None:
                 type_info(trace, kind).look(trace, name)
         if all([c_calls.deep_plain(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(trace, obj)):
             replaced = len(trace.mutations.replaced)
-            c_calls.prepare(call, fn, "pure", "deep", args)
+            c_calls.prepare(call, fn, spec_of(fn), args)
             if len(trace.mutations.replaced) > replaced:
                 return _text(call)
             return call.finish(fn(written_out(obj), *args[1:], **(kwargs or {})))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
-from fineline.builtins.builtin_rules import builtin_rule, row
+from fineline.builtins.builtin_rules import builtin_rule, row, table_row
 from fineline.builtins.marks import trace_rule
 from fineline.errors import BadRule
 from fineline.kinds import is_a
@@ -50,7 +50,8 @@ def why(target: Any, policy: Policy | None = None) -> Decision:
     if type(target) is not str:
         of_object(target)  # says what selects nothing
         rule = _of(rules, target, _holder(target))
-        return Decision(describe(target), rule, _inside(rules, rule, _extent(target)))
+        return _decision(describe(target), target, rule, _inside(rules, rule, _extent(target)))
+    found = None
     if OPERATOR_TEXT.match(target):
         rule, extent = _of_operators(rules, target)
     elif "/" in target or target.endswith(".py"):
@@ -62,7 +63,11 @@ def why(target: Any, policy: Policy | None = None) -> Decision:
         above = loaded(target.rpartition(".")[0])
         rule = _of(rules, found, above if is_a(above, type) or _is_instance(above) else _holder(found))
         extent = _extent(found)
-    return Decision(target, rule, _inside(rules, rule, extent))
+    return _decision(target, found, rule, _inside(rules, rule, extent))
+
+
+def _decision(name: str, target: Any, rule: Rule, inside: tuple[Rule, ...]) -> Decision:
+    return Decision(name, rule, inside, "" if rule.declared else table_row(target))
 
 
 def _resolved(name: str) -> Any:

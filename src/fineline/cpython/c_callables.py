@@ -1,14 +1,15 @@
-"""The effects of calling a C function or type: the default-deny table for every native call made during capture.
+"""What fineline does when code calls a C function or type: the default-deny table for every native call made during capture.
 
-A callable that is not in the table is opaque. `Native.kind` is the effect of the call:
+A callable that is not in the table is opaque. Words name the columns of a callable's row, a `CallableSpec`. First the effect of the call:
 
   pure      has no side effect; the result is new or comes from the arguments
   mutator   changes its first argument
   advance   advances an iterator, its first argument
   callback  always calls Python code that it gets as an argument: the interpreter runs its polyfill instead
-  special   the interpreter has a handler for it, or refuses the call because there is none
+  handled   a handler of the interpreter answers every call (`builtins/handlers.py`)
+  refused   the call is a graph break
 
-`Native.reads` says how far C looks into the arguments, and therefore when the call may be made natively:
+Then how far C looks into the arguments, and therefore when the call may be made natively:
 
   none      their identity, type and plain fields; no element is touched
   shallow   moves references to elements of containers; iterates iterables; Python code runs only if an argument is itself an
@@ -17,6 +18,8 @@ A callable that is not in the table is opaque. `Native.kind` is the effect of th
   deep      may call any special method of any argument and of the elements of containers (`__eq__`, `__index__`, `__str__` ...)
 
 If every object that C touches is of an immutable builtin type (or is hashed by identity), the call cannot reach Python code.
+
+The other words are the names of traits, with their meaning in `CallableSpec`, or give a column: `index:0,1`, `args:1,2`, `methods:__add__`.
 """
 
 from __future__ import annotations
@@ -38,18 +41,90 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from fineline.cpython.c_types import methods
+from fineline.cpython.c_types import methods, words_by_name
 from fineline.cpython.numpy_scalars import numpy_natives
 from fineline.kinds import is_a
 from fineline.tables import attributes
 
+EFFECTS = frozenset({"pure", "mutator", "advance", "callback", "handled", "refused"})
+READS = frozenset({"none", "shallow", "key", "deep"})
 
-class Native(NamedTuple):
-    kind: str
-    reads: str
+
+@dataclass(frozen=True, slots=True)
+class CallableSpec:
+    """One row of the table: all that is known of a call of a C callable."""
+
+    effect: str
+    reads: str = "deep"
+    # Positions of arguments that C puts through `__index__` (in a slice, the parts of it) or, as a flag, through `__bool__`. Of what reads
+    # less than `deep`, all: an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read.
+    index: tuple[int, ...] = ()
+    # How many arguments a handler takes at least, and at most, by position alone; without the second, any number, by name too.
+    args: tuple[int, ...] = ()
+    # The special methods that C looks for in the arguments, beside those that all C code may ask for.
+    methods: tuple[str, ...] = ()
+    # C dispatches on the type of the first argument: the first of `methods` runs in its place if it is written in Python.
+    protocol: bool = False
+    checks_result: bool = False  # C checks the type of what that special method gives.
+    handler_first: bool = False  # A handler is asked first, and leaves to C what it does not answer.
+    moves_only: bool = False  # Moves things about and looks at none of them; symbolic numbers stay what they are.
+    # Does one thing after the other with numbers, tensors and others, and may do it in Python: with symbolic numbers, its polyfill runs.
+    one_by_one: bool = False
+    sorts: bool = False  # Compares the symbolic numbers among others, and guards how that ends.
+    keyed: bool = False  # Calls `key=` with the items, which is no thing to compare or print.
+    # A type that makes a value of a number, or holds it: no iterator or range, of which each is to be known again.
+    makes_value: bool = False
+    number: bool = False  # Makes a number of a tensor.
+    walks: bool = False  # Walks what its arguments hold. (Other methods walk their object alone.)
+    nested: bool = False  # Walks what the items of its arguments hold, unless it is given dicts.
+    merges: bool = False  # Makes a dict of the keys of two.
+    set_algebra: bool = False  # Looks for the elements of one set, or of other iterables, in another.
+    compares_identity: bool = False  # Compares elements, so that their identity counts.
+    asks_identity: bool = False  # Asks whether its two arguments are one object.
+    order_independent: bool = False  # Does not depend on the order of a set's elements.
+    sets_slice: bool = False  # Walks what is put in the place of a slice.
+    # Looks at nothing that the list, or the deque, holds: one that is only appended to needs no guard on its length.
+    appends: bool = False
+    one_element: bool = False  # Looks its argument up, and changes nothing else.
+    list_reader: bool = False  # Makes an iterator over lists, and over those that read others: it reads one item at a time.
+    makes_iterators: bool = False  # The polyfill is no class of iterators, and gives one, or a tuple of them.
+    prints: bool = False  # Makes a text of all that its arguments hold.
+    writes_out: bool = False  # Makes a text or a hash, which symbolic numbers have none of.
+    # Code in Python that does the same, and the form for symbolic numbers (`objects/callable_table.py` joins them).
+    polyfill: Callable[..., Any] | None = None
+    symbolic: Callable[..., Any] | None = None
+
+    def __str__(self) -> str:
+        words = [self.effect] if self.effect in ("handled", "refused") else [self.effect, self.reads]
+        for name in self.__slots__[2:]:
+            value = getattr(self, name)
+            if value is True:
+                words.append(name)
+            elif callable(value):
+                words.append(f"{name}:{value.__module__}.{value.__qualname__}")
+            elif value:
+                words.append(f"{name}:{','.join(map(str, value))}")
+        return " ".join(words)
+
+
+def parsed(words: str, polyfill: Callable[..., Any] | None = None, symbolic: Callable[..., Any] | None = None) -> CallableSpec:
+    """Returns the row that ``words`` describe; of two effects the last counts."""
+    columns: dict[str, Any] = {}
+    for word in words.split():
+        name, _, value = word.partition(":")
+        if word in EFFECTS or word == "-":
+            columns |= {"effect": word, "reads": "deep"}
+        elif word in READS:
+            columns["reads"] = word
+        elif name in ("index", "args"):
+            columns[name] = tuple(map(int, value.split(",")))
+        else:
+            columns[name] = tuple(value.split(",")) if value else True
+    return CallableSpec(**columns, polyfill=polyfill, symbolic=symbolic)
 
 
 _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
@@ -58,18 +133,46 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "pure none": "slice",
             "pure shallow": "enumerate len list reversed tuple zip BaseExceptionGroup ExceptionGroup",
             "pure key": "dict frozenset set",
-            "pure deep": "abs all any ascii bin bool bytearray bytes chr complex divmod float format hex int max min oct ord pow range "
-            "round sorted str sum",
+            "pure deep": "abs all any ascii bin bytearray bytes chr complex divmod float hex int max min oct ord pow range round sorted sum",
             "callback deep": "map filter",
-            "special": "__build_class__ __import__ aiter anext breakpoint callable classmethod compile delattr dir eval exec exit "
-            "getattr globals hasattr hash help id input isinstance issubclass iter locals next object open print property quit repr "
-            "setattr staticmethod super type vars",
+            "handled": "__build_class__ bool breakpoint classmethod eval exec format globals locals object property staticmethod str type",
+            "handled args:0,1": "dir vars",
+            "handled args:0,2": "super",
+            "handled args:1,1": "callable hash id repr",
+            "handled args:1,2": "iter next",
+            "handled args:2,2": "delattr hasattr isinstance issubclass",
+            "handled args:2,3": "getattr",
+            "handled args:3,3": "setattr",
+            "refused": "__import__ aiter anext compile exit help input open print quit",
             "-": "memoryview __loader__ copyright credits license",
+            "handler_first": "enumerate len range zip",
+            "protocol": "abs bytes complex float int reversed round",
+            "methods:__int__,__trunc__": "int",
+            "methods:__divmod__,__rdivmod__": "divmod",
+            "methods:__pow__,__rpow__": "pow",
+            "methods:__add__,__radd__": "sum",
+            "checks_result": "bytes complex float int",
+            "index:0": "bin bytearray bytes chr hex oct",
+            "index:1": "enumerate round",
+            "index:0,1,2": "range",
+            "moves_only": "enumerate filter list map reversed slice tuple zip",
+            "list_reader": "enumerate reversed zip",
+            "one_by_one": "filter map pow sum",
+            "one_by_one sorts keyed": "sorted",
+            "keyed": "max min",
+            "makes_value": "bytes complex",
+            "number": "complex float int",
+            "nested": "dict",
+            "order_independent": "len",
+            "prints writes_out": "ascii",
         },
         math: {
             "pure deep": "acos acosh asin asinh atan atan2 atanh cbrt ceil comb copysign cos cosh degrees dist erf erfc exp exp2 "
             "expm1 fabs factorial floor fmod frexp fsum gamma gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10 "
             "log1p log2 modf nextafter perm pow prod radians remainder sin sinh sqrt tan tanh trunc ulp",
+            "protocol": "ceil floor trunc",
+            "index:0": "factorial isqrt",
+            "index:0,1": "comb gcd lcm perm",
         },
         cmath: {
             "pure deep": "acos acosh asin asinh atan atanh cos cosh exp isclose isfinite isinf isnan log log10 phase polar rect sin "
@@ -82,88 +185,60 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "pure shallow": "attrgetter itemgetter methodcaller",
             "mutator deep": "delitem iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem",
             "callback deep": "call",
-            "special": "length_hint",
+            "refused": "length_hint",
+            "protocol checks_result number methods:__index__": "index",
+            "methods:__add__": "concat",
+            "methods:__iadd__,__add__": "iconcat",
+            "one_by_one": "add floordiv mod mul pow sub truediv eq ne lt le gt ge",
+            "compares_identity": "eq ne contains countOf indexOf and_ or_ sub xor iand ior isub ixor",
+            "asks_identity": "is_ is_not",
+            "prints writes_out": "mod imod",
         },
         itertools: {
             "pure none": "repeat",
             "pure shallow": "chain combinations combinations_with_replacement cycle islice permutations product tee zip_longest",
             "pure deep": "compress count",
             "callback deep": "accumulate dropwhile filterfalse groupby pairwise starmap takewhile",
+            "index:1": "combinations combinations_with_replacement permutations repeat tee",
+            "index:1,2,3": "islice",
+            "moves_only": "chain cycle islice pairwise product zip_longest",
+            "one_by_one": "accumulate dropwhile filterfalse groupby starmap takewhile",
+            "makes_iterators": "tee",
         },
-        bisect: {"pure deep": "bisect_left bisect_right"},
-        heapq: {"mutator deep": "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace"},
-        os: {"special": "fspath"},
-        pickle: {"pure deep": "dumps"},
+        bisect: {"pure deep one_by_one sorts": "bisect_left bisect_right"},
+        heapq: {
+            "mutator deep one_by_one sorts": "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace",
+        },
+        os: {"handled": "fspath"},
+        pickle: {"pure deep handler_first": "dumps"},
         struct: {"pure deep": "calcsize pack unpack"},
-        functools: {"callback deep": "cmp_to_key reduce", "pure none": "partial", "special": "_lru_cache_wrapper"},
+        functools: {
+            "callback deep": "cmp_to_key",
+            "callback deep one_by_one": "reduce",
+            "pure none": "partial",
+            "refused": "_lru_cache_wrapper",
+        },
         collections: {
             "pure none": "_tuplegetter",
-            "pure shallow": "deque",
-            "pure key": "OrderedDict defaultdict",
+            "pure shallow moves_only index:1": "deque",
+            "pure key nested": "OrderedDict defaultdict",
             "mutator key": "_count_elements",
         },
         types: {
-            "pure none": "CellType GenericAlias MappingProxyType MethodType SimpleNamespace",
-            "special": "FunctionType ModuleType",
+            "pure none": "CellType EllipsisType GenericAlias MappingProxyType MethodType NoneType NotImplementedType",
+            "pure none makes_value": "SimpleNamespace",
+            "refused": "FunctionType ModuleType",
         },
-        _weakref: {"special": "ref proxy getweakrefcount getweakrefs"},
+        _weakref: {"refused handler_first": "ref", "refused": "proxy getweakrefcount getweakrefs"},
         sys: {
             "pure none": "getdefaultencoding getfilesystemencoding getfilesystemencodeerrors intern is_finalizing",
-            "special": "getrecursionlimit _getframe exc_info exception exit getrefcount getsizeof settrace setprofile gettrace getprofile",
+            "handled": "exc_info exception",
+            "refused handler_first": "_getframe",
+            "refused": "getrecursionlimit exit getrefcount getsizeof settrace setprofile gettrace getprofile",
         },
     }
 )
-"""module -> class -> names; the class `-` is for names left out knowingly."""
-
-_SINGLES: tuple[tuple[Any, str], ...] = (
-    (type(None), "pure none"),
-    (type(...), "pure none"),
-    (type(NotImplemented), "pure none"),
-    (property.__init__, "mutator none"),
-)
-
-PROTOCOL: Mapping[Any, str] = MappingProxyType(
-    {
-        abs: "__abs__",
-        bool: "__bool__",
-        bytes: "__bytes__",
-        complex: "__complex__",
-        dir: "__dir__",
-        float: "__float__",
-        format: "__format__",
-        hash: "__hash__",
-        int: "__int__",
-        iter: "__iter__",
-        len: "__len__",
-        next: "__next__",
-        repr: "__repr__",
-        reversed: "__reversed__",
-        round: "__round__",
-        str: "__str__",
-        math.ceil: "__ceil__",
-        math.floor: "__floor__",
-        math.trunc: "__trunc__",
-        operator.index: "__index__",
-    }
-)
-"""Functions that dispatch on the type of their first argument: the special method to run if that is written in Python."""
-
-
-def _special_methods() -> Iterator[tuple[Callable, tuple[str, ...]]]:
-    yield from [(fn, (name,)) for fn, name in PROTOCOL.items()]
-    for name in vars(_operator):
-        word = name.strip("_")
-        plain = word[1:] if word[0] == "i" and {word[1:], f"{word[1:]}_"} & vars(_operator).keys() else word
-        if name == name.rstrip("_") or name == f"{word}_":
-            yield getattr(_operator, name), (f"__{word}__", f"__{plain}__", f"__r{plain}__")
-    yield from (
-        (int, ("__int__", "__trunc__")), (complex, ("__complex__",)), (divmod, ("__divmod__", "__rdivmod__")), (pow, ("__pow__", "__rpow__")),
-        (sum, ("__add__", "__radd__")), (operator.concat, ("__add__",)), (operator.iconcat, ("__iadd__", "__add__")),
-    )  # fmt: skip
-
-
-SPECIAL_METHODS: Mapping[int, tuple[str, ...]] = MappingProxyType({id(fn): names for fn, names in _special_methods()})
-"""By id: the special methods that a function looks for in its arguments, beside those that all C code may ask for."""
+"""module -> words -> names, which may be in several lines; the word `-` is for names left out knowingly."""
 
 
 def _exceptions() -> Iterator[tuple[Any, str]]:
@@ -172,65 +247,25 @@ def _exceptions() -> Iterator[tuple[Any, str]]:
             yield value, "pure none"
 
 
-def _entries() -> Iterator[tuple[Any, str]]:
+def _functions() -> Iterator[tuple[Any, str]]:
+    for module, lines in _FUNCTIONS.items():
+        for name, words in words_by_name(lines).items():
+            if "methods:" not in words:
+                words += f" methods:__{name}__" if "protocol" in words else _special_methods(name.strip("_")) if module is _operator else ""
+            yield from [(fn, words) for fn in attributes(module, name)]
+
+
+def _special_methods(word: str) -> str:
+    """Returns the column `methods` of a function of `operator`."""
+    if f"__{word}__" not in vars(operator):
+        return ""
+    plain = word[1:] if word[0] == "i" and {word[1:], f"{word[1:]}_"} & vars(_operator).keys() else word
+    return f" methods:{','.join(dict.fromkeys((f'__{word}__', f'__{plain}__', f'__r{plain}__')))}"
+
+
+def rows() -> Iterator[tuple[Callable[..., Any], str]]:
+    """Yields all callables of the table, each with the words of its row; the effect `-` is of those left out."""
     yield from methods()
     yield from numpy_natives()
     yield from _exceptions()
-    for module, classes in _FUNCTIONS.items():
-        for verdict, names in classes.items():
-            if verdict != "-":
-                yield from [(fn, verdict) for fn in attributes(module, names)]
-    yield from _SINGLES
-
-
-def _native(verdict: str) -> Native:
-    kind, _, reads = verdict.partition(" ")
-    return Native(kind, reads or "deep")
-
-
-_TABLE: tuple[tuple[Callable[..., Any], Native], ...] = tuple((fn, _native(verdict)) for fn, verdict in _entries())
-_BY_VALUE: Mapping[Callable[..., Any], Native] = MappingProxyType(dict(_TABLE))
-_BY_ID: Mapping[int, Native] = MappingProxyType({id(fn): native for fn, native in _TABLE})
-
-SPECIAL: frozenset[Callable[..., Any]] = frozenset(fn for fn, native in _BY_VALUE.items() if native.kind == "special")
-INDEX_ARGS: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
-    {
-        **{fn: (1,) for t in (list, tuple, collections.deque) for fn in (t.__getitem__, t.__mul__, t.__rmul__)},
-        **{fn: (1,) for t in (list, collections.deque) for fn in (t.__setitem__, t.__delitem__, t.__imul__, t.insert)},
-        list.pop: (1,),
-        collections.OrderedDict.move_to_end: (2,),
-        collections.OrderedDict.popitem: (1,),
-        collections.deque.rotate: (1,),
-        collections.deque: (1,),
-        enumerate: (1,),
-        itertools.combinations: (1,),
-        itertools.combinations_with_replacement: (1,),
-        itertools.islice: (1, 2, 3),
-        itertools.permutations: (1,),
-        itertools.repeat: (1,),
-        itertools.tee: (1,),
-        **dict.fromkeys((bin, bytearray, bytes, chr, hex, oct, math.factorial, math.isqrt), (0,)),
-        **dict.fromkeys((math.comb, math.gcd, math.lcm, math.perm), (0, 1)),
-        **{getattr(str, name): (1,) for name in ("__getitem__", "__mul__", "__rmul__", "center", "ljust", "rjust", "zfill")},
-        **{getattr(bytes, name): (1,) for name in ("__getitem__", "__mul__", "__rmul__")},
-        range: (0, 1, 2),
-        round: (1,),
-    }
-)
-"""Callables -> positions of arguments that C puts through `__index__` (in a slice, the parts of it) or, as a flag, through
-`__bool__`. Of those that read less than `deep`, all: an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read."""
-def classify(fn: object) -> Native | None:
-    """Returns the class of a C callable, or None if it is not known and so must not be called during capture.
-
-    Looks up by identity, so never runs a `__hash__` or `__eq__` of the user's. A classmethod such as `dict.fromkeys` is a new
-    object each time it is read: it is found by value, bound to the type that defines it, and also as the descriptor in that type.
-    """
-    native = _BY_ID.get(id(fn))
-    if native is None and type(fn) is types.BuiltinFunctionType:
-        return _BY_VALUE.get(fn)
-    return native
-
-
-def listed() -> Iterator[tuple[Callable[..., Any], Native]]:
-    """Yields all callables of the table, with their class."""
-    yield from _TABLE
+    yield from _functions()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,11 @@ NUMBERS = NUMPY_SCALARS - {np.bool_, np.complex64, np.complex128}
 DTYPE_ASKERS = frozenset(map(id, (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)))
 # Attributes that tell nothing of a number but its type.
 OF_TYPE = frozenset({"item", "dtype", "ndim", "shape", "size", "itemsize", "nbytes"})
-_FUNCTIONS = (
-    "all any amax amin argmax argmin around average ceil clip dot gcd isscalar lcm max mean median min prod ptp round size std sum var"
+_FUNCTIONS = MappingProxyType(
+    {
+        "pure deep handler_first": "all any argmax argmin average ceil clip dot gcd lcm max mean median min prod round size std sum var",
+        "pure deep": "amax amin around isscalar ptp",
+    }
 )
 _METHODS = "all any astype conj item max mean min prod round sum tolist __format__ __str__ __repr__ __float__ __int__ __index__ __bool__"
 
@@ -28,10 +32,11 @@ def numpy_natives() -> Iterator[tuple[Callable[..., Any], str]]:
     """Yields the functions, all pure; one that returns an array becomes a graph break."""
     for value in vars(np).values():
         if type(value) is np.ufunc:
-            yield value, "pure deep"
-    yield from [(fn, "pure deep") for fn in attributes(np, _FUNCTIONS)]
+            yield value, "pure deep handler_first"
+    for words, names in _FUNCTIONS.items():
+        yield from [(fn, words) for fn in attributes(np, names)]
     for cls in sorted(NUMPY_SCALARS, key=str):
-        yield cls, "pure deep"
+        yield cls, "pure deep makes_value"
     for name in _METHODS.split():
         if (method := vars(np.generic).get(name)) is not None:
             yield method, "pure deep"

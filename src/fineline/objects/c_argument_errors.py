@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
-import operator
 import sys
 import types
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS
-from fineline.cpython.c_callables import PROTOCOL
 from fineline.cpython.polyfill_iterators import Lazy
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
+from fineline.objects.callable_table import spec_of
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.interp import Call, Handler, Interp
 
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
-
-# What the interpreter answers itself -> how many arguments at least, and at most, by position alone; or any number, by name too.
-ARITY: Mapping[Any, tuple[int, int]] = MappingProxyType(
-    {
-        builtins.callable: (1, 1),
-        builtins.delattr: (2, 2),
-        builtins.dir: (0, 1),
-        builtins.getattr: (2, 3),
-        builtins.hasattr: (2, 2),
-        builtins.hash: (1, 1),
-        builtins.id: (1, 1),
-        builtins.isinstance: (2, 2),
-        builtins.issubclass: (2, 2),
-        builtins.iter: (1, 2),
-        builtins.next: (1, 2),
-        builtins.repr: (1, 1),
-        builtins.setattr: (3, 3),
-        builtins.super: (0, 2),
-        builtins.vars: (0, 1),
-        **{t.__init__: (1, sys.maxsize) for t in (list, dict, set, OrderedDict, defaultdict, deque)},
-        object.__delattr__: (2, 2),
-        object.__getattribute__: (2, 2),
-        object.__setattr__: (3, 3),
-    }
-)
-
 
 def refused(call: Call) -> Frame | None:
     """Has C refuse the call."""
@@ -57,9 +26,10 @@ def refused(call: Call) -> Frame | None:
 
 def counted(fn: Any, handler: Handler) -> Handler:
     """Wraps the ``handler`` of ``fn``, if it takes only so many arguments: for others, C raises."""
-    if fn not in ARITY:
+    takes = spec_of(fn).args
+    if not takes:
         return handler
-    least, most = ARITY[fn]
+    least, most = takes
     named = most == sys.maxsize
 
     @functools.wraps(handler)
@@ -89,17 +59,13 @@ def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
     return given.issuperset(needed) and not given.intersection(code.co_varnames[: min(n, code.co_argcount)])
 
 
-# What a special method has to give, for those that C checks.
-KIND: Mapping[Any, type] = MappingProxyType({bytes: bytes, complex: complex, float: float, int: int, operator.index: int})
-
-
 def of_kind(interp: Interp, f: Frame, value: Any, then: Delivery | None, key: Any, obj: Any) -> Frame | None:
     """Checks the result of a special method as C does: refuses a wrong type, and warns for a subclass at each call."""
-    if type(value) is not KIND[key] and type(value) not in SYMBOLIC:
+    if type(value) is not (key if is_a(key, type) else int) and type(value) not in SYMBOLIC:
         name = type(obj).__name__
-        raise GraphBreak(_answered, (key, name, value), None, "FL437", f"{PROTOCOL[key]} of {name} gives a {type(value).__name__}")
+        raise GraphBreak(_answered, (key, name, value), None, "FL437", f"{spec_of(key).methods[0]} of {name} gives a {type(value).__name__}")
     return interp.finish(f, value, then)
 
 
 def _answered(key: Any, name: str, value: Any) -> Any:
-    return key(type(name, (), {PROTOCOL[key]: lambda self: value})())
+    return key(type(name, (), {spec_of(key).methods[0]: lambda self: value})())

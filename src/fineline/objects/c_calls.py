@@ -9,32 +9,31 @@ import operator
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fineline.cpython.c_callables import INDEX_ARGS, PROTOCOL, SPECIAL_METHODS, Native, classify
-from fineline.cpython.c_types import CALLERS, DRIVERS
+from fineline.cpython.c_callables import CallableSpec
+from fineline.cpython.c_types import DRIVERS
 from fineline.cpython.c_types import ITERATORS as C_ITERATORS
-from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.exception_slots import ARGS
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import in_python, raw_lookup, type_info
-from fineline.objects.c_argument_errors import INSTANCE_METHODS, KIND, is_of_class, of_kind, refused, takes
+from fineline.objects.attribute_reads import in_python, type_info
+from fineline.objects.c_argument_errors import INSTANCE_METHODS, is_of_class, of_kind, refused, takes
+from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import waiting
-from fineline.objects.list_iterators import READER_MAKERS, unread_lists
+from fineline.objects.list_iterators import unread_lists
 from fineline.objects.numpy_numbers import converts, symbols_for
-from fineline.objects.polyfills import ORDERED, POLYFILLS
-from fineline.objects.printing import HASHERS, PRINTERS, asks, prints_plainly, written_out
+from fineline.objects.printing import asks, prints_plainly, written_out
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
-from fineline.symbolic.arithmetic import FUNCTIONS, SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
+from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state, identify, parts
 from fineline.tracing.interp import Call, Interp
@@ -42,88 +41,14 @@ from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
-ITERATORS = frozenset(
-    type(x)  # type: ignore[var-annotated]
-    for x in (
-        iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"), iter(b""),
-        iter(deque()), reversed([]), reversed({}), reversed({}.values()), reversed({}.items()), reversed(deque()), reversed(()), zip(), enumerate(()),
-        iter(OrderedDict()), iter(bytearray()), reversed(range(0)),
-    )
-) | frozenset(t for t in vars(itertools).values() if is_a(t, type) and t not in (itertools.groupby,))  # fmt: skip
-# These walk what the items of their arguments hold, unless they are given dicts.
-NESTED = frozenset(
-    {dict, OrderedDict, defaultdict, dict.__init__, dict.update, dict.__ior__, OrderedDict.update, OrderedDict.__ior__}
-    | {itertools.chain.__dict__["from_iterable"], itertools.chain.from_iterable}
-)
-MERGERS = frozenset([getattr(t, name) for t in (dict, OrderedDict, defaultdict) for name in ("__or__", "__ror__")])
 TEXTS = frozenset({str, bytes, bytearray})
-WRITTEN_OUT = PRINTERS | HASHERS
 MANY = (list, dict, set, deque, *VIEWS)
 # Iterators that C's own methods read and move on.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
-# What looks for the elements of one set, or of other iterables, in another.
-SET_ALGEBRA = ("__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__", "__le__", "__lt__", "__ge__", "__gt__", "isdisjoint")
-SET_METHODS = ("difference", "intersection", "issubset", "issuperset", "symmetric_difference", "union")
-SET_UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update", "__iand__", "__ior__", "__isub__", "__ixor__")
-SET_WALKERS = frozenset(
-    {
-        *[getattr(t, n) for t in (set, frozenset) for n in (*SET_ALGEBRA, *SET_METHODS, "__eq__", "__ne__")],
-        *[getattr(set, n) for n in SET_UPDATES],
-        *[getattr(type(view), n) for view in ({"": 0}.keys(), {"": 0}.items()) for n in (*SET_ALGEBRA, "__eq__", "__ne__")],
-    }
-)
-SET_TESTS = ("__contains__", "__len__", "__eq__", "__ne__", "isdisjoint", "issubset", "issuperset")
-LIST_TESTS = ("__contains__", "__eq__", "__ne__", "count", "index")
-# By id: what does not depend on the order of a set's elements, and what compares elements, so that their identity counts.
-ORDERLESS = frozenset(map(id, (*[getattr(t, n) for t in (set, frozenset) for n in SET_TESTS], set.add, set.discard, set.remove, len, bool)))
-IDENTITY_COMPARED = frozenset(
-    map(
-        id,
-        (
-            *[getattr(t, n) for t in (list, tuple, deque) for n in LIST_TESTS], list.remove, deque.remove, dict.__eq__, dict.__ne__,
-            operator.eq, operator.ne, operator.contains, operator.countOf, operator.indexOf, *SET_WALKERS,
-            *[getattr(operator, n) for n in ("and_", "or_", "sub", "xor", "iand", "ior", "isub", "ixor")],
-            types.MethodType.__eq__, types.MethodType.__ne__, types.BuiltinFunctionType.__eq__, types.BuiltinFunctionType.__ne__,
-        ),
-    )
-)  # fmt: skip
-INDEX_BY_ID = {id(fn): at for fn, at in INDEX_ARGS.items()}
-# What asks whether its two arguments are one object.
-IDENTITY = frozenset(map(id, (operator.is_, operator.is_not, object.__eq__, object.__ne__)))
-# What moves things about and looks at none of them; symbolic numbers stay what they are.
-MOVERS = frozenset(
-    {
-        list.append, list.extend, list.__iadd__, list.copy, list.reverse, list, tuple, zip, enumerate, reversed, iter, next, deque.append,
-        deque.extend, dict.update, dict.values, dict.items, slice, tuple.__iter__, list.__iter__, list.clear, list.insert, list.pop,
-        map, filter, deque, *(itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise, itertools.product, itertools.zip_longest),
-    }
-)  # fmt: skip
-# What does one thing after the other with numbers, tensors and others, and may do it in Python.
-_OPERATORS = ("add", "floordiv", "mod", "mul", "pow", "sub", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
-_COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "count", "index")
-ONE_BY_ONE = frozenset(
-    {
-        *(sum, pow, functools.reduce),
-        *[getattr(operator, name) for name in _OPERATORS],
-        *[getattr(t, name) for t in (list, tuple) for name in _COMPARISONS],
-    }
-)
-# What compares the symbolic numbers among others, and guards how that ends.
-SORTERS = frozenset({sorted, list.sort, *ORDERED})
-# Types that make a value of a number, or hold it: no iterator or range, of which each is to be known again.
-ANSWERING = frozenset({bytes, complex, types.SimpleNamespace, *NUMPY_SCALARS})
-# What makes a number of a tensor.
-NUMBERS = frozenset({int, float, bool, complex, operator.index})
-WALKERS = SET_WALKERS | {list.extend, list.__iadd__, deque.extend, deque.extendleft, set.update, dict.update}
-# These walk what is put in the place of a slice.
-SETTERS = frozenset({list.__setitem__, bytearray.__setitem__})
-# These look at nothing that the list, or the deque, holds: one that is only appended to needs no guard on its length.
-APPENDS = frozenset({list.append, list.extend, deque.append, deque.extend})
+ITERATORS = UNDER_WAY.union([t for t in vars(itertools).values() if is_a(t, type)]) - {itertools.groupby, type(iter(types.GenericAlias(list, int)))}
+# Effects of what may run while it is captured: what runs at a graph break gets the numbers from the program, and nothing of them is guarded.
+RUNNING = frozenset({"pure", "mutator", "advance", "callback"})
 DEQUE_END = deque.__dict__["maxlen"]
-# These look their argument up, and change nothing else.
-ONE_ELEMENT = frozenset({set.add, set.discard, set.remove})
-# Polyfills that are no class of iterators, and give one, or a tuple of them.
-ITERATOR_MAKERS = frozenset({POLYFILLS[itertools.tee], POLYFILLS[itertools.chain.__dict__["from_iterable"]]})
 OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
 DEFAULT_COMPARE = ("__eq__", "__hash__")
 # What C asks of a container or number that it walks, and of an object that it hashes, compares and prints.
@@ -135,7 +60,6 @@ COMPARED = (
     "__len__",
 )  # fmt: skip
 ORDER = ("__ne__", "__gt__", "__le__", "__ge__")
-KEYED = frozenset({sorted, list.sort, min, max})
 ITEMS = ("__iter__", "__next__", "__getitem__")
 
 
@@ -306,48 +230,39 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         args = call.args = symbols_for(trace, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return call.finish(args[0])
-    info = classify(key)
-    if interp.unsteady and info is not None and (info.reads != "none" or is_a(key, INSTANCE_METHODS)):
-        _ask_contents(call, key)
-    if interp.fakes is not None and _runs_here(key, info) and any([holds(a) for a in call.values()]):
-        # round() to so many digits has no symbolic form.
-        symbolic = FUNCTIONS.get(key) if key not in WHOLE or len(args) == 1 else None
-        if symbolic is not None and only_numbers(args) and (not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values()))):
-            if not has_symbol(key, args):
-                _ask(call, key)
-            _settle_numbers(trace, args)
-            return call.finish(of_few_parts(interp, symbolic(*args, **(kwargs or {})), call.fn, tuple(args), kwargs))
-        polyfill = POLYFILLS.get(key) if key in ONE_BY_ONE or key in SORTERS or key in CALLERS else None
-        if polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not call.frame.info.code) and (not kwargs or key in SORTERS):
-            return call.instead(polyfill, list(args), kwargs) if takes(polyfill, len(args), kwargs) else refused(call)
-        if key not in MOVERS:
-            _ask(call, key)
-            args = call.args = [settle_all(a) for a in args]
-            kwargs = call.kwargs = {k: settle_all(a) for k, a in kwargs.items()} if kwargs else kwargs
-        elif breaks_here(interp.options.breaks) != "any":
-            # Where it is an index, C asks for the value, which nothing else can give here.
-            indices = INDEX_BY_ID.get(id(key), ())
-            args = call.args = [settle_all(a) if n in indices else a for n, a in enumerate(args)]
-    elif trace.numpy and _runs_here(key, info) and key not in MOVERS:
-        _ask(call, key)
-    if is_a(key, INSTANCE_METHODS) and not is_of_class(key, args):
+    spec, method = spec_of(key), is_a(key, INSTANCE_METHODS)
+    if interp.unsteady and spec.effect != "unknown" and (spec.reads != "none" or method):
+        _ask_contents(call, key, spec)
+    if (interp.fakes is not None or trace.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
+        if interp.fakes is not None and any([holds(a) for a in call.values()]):
+            if (form := _form(key, spec, args, kwargs)) is not None:
+                if not has_symbol(key, args):
+                    _ask(call, key, spec)
+                _settle_numbers(trace, args)
+                return call.finish(of_few_parts(interp, form(*args, **(kwargs or {})), call.fn, tuple(args), kwargs))
+            if spec.one_by_one and (not kwargs or spec.sorts) and _is_ready(spec, call.frame):
+                return _run_polyfill(call, spec, list(args), False)
+            _settle(call, key, spec)
+            args, kwargs = call.args, call.kwargs
+        elif trace.numpy and not spec.moves_only:
+            _ask(call, key, spec)
+    if method and not is_of_class(key, args):
         return refused(call)
-    if info is None:
-        if trace.active or key not in POLYFILLS:
+    if spec.effect not in RUNNING:
+        if spec.effect == "unknown":
             raise call.graph_break("FL410", f"{describe(call.fn)} is C code that fineline knows nothing of")
-    elif info.kind == "special":
         raise call.graph_break("FL411", f"{describe(call.fn)} can't be captured")
     values = [*args, *kwargs.values()] if kwargs else args
-    if info is None or info.kind == "callback" or not _may_run(trace, key, info.reads, values, len(args)):
-        return _call_in_python(call, key)
+    if spec.effect == "callback" or not _may_run(trace, key, spec, values, len(args)):
+        return _call_in_python(call, key, spec)
     replaced = len(trace.mutations.replaced)
-    prepare(call, key, info.kind, info.reads, values)
+    prepare(call, key, spec, values)
     if len(trace.mutations.replaced) > replaced:
         # There are symbols now in what C would read.
         return call_c(call, key)
-    if info.kind == "mutator":
-        _note_write(call, key)
-    if interp.fakes is not None and (id(key) in WRITTEN_OUT or (is_a(key, INSTANCE_METHODS) and key.__objclass__ in TEXTS)):
+    if spec.effect == "mutator":
+        _note_write(call, spec)
+    if interp.fakes is not None and (spec.writes_out or (method and key.__objclass__ in TEXTS)):
         args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
     result = call.fn(*args, **kwargs) if kwargs else call.fn(*args)
     t = type(result)
@@ -362,35 +277,60 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
     return call.finish(result)
 
 
-def _call_in_python(call: Call, key: Any) -> Frame | None:
-    """Calls a C function that would run Python code, or read a tensor: by a special method, or what stands for it in Python."""
+def _form(key: Any, spec: CallableSpec, args: list, kwargs: dict | None) -> Callable | None:
+    """Returns the symbolic form of a function, if that takes these arguments."""
+    # round() to so many digits has no symbolic form.
+    if spec.symbolic is None or (key in WHOLE and len(args) != 1) or not only_numbers(args):
+        return None
+    return spec.symbolic if not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values())) else None
+
+
+def _settle(call: Call, key: Any, spec: CallableSpec) -> None:
+    """Puts numbers in the place of symbols among the arguments that C would look at."""
+    if not spec.moves_only:
+        _ask(call, key, spec)
+        call.args = [settle_all(a) for a in call.args]
+        call.kwargs = {k: settle_all(a) for k, a in call.kwargs.items()} if call.kwargs else call.kwargs
+    elif breaks_here(call.interp.options.breaks) != "any":
+        # Where it is an index, C asks for the value, which nothing else can give here.
+        call.args = [settle_all(a) if n in spec.index else a for n, a in enumerate(call.args)]
+
+
+def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
+    """Answers a call that C must not make: with the number in a tensor, the user's special method, or the polyfill, in this order."""
     interp, trace, args, kwargs = call.interp, call.trace, call.args, call.kwargs
-    for at in INDEX_BY_ID.get(id(key), ()):
+    for at in spec.index:
         if at < len(args):
             read_as_index(interp, args[at], call.fn, args, kwargs)
-    if key in NUMBERS and len(args) == 1 and is_a(args[0], Tensor):
+    if spec.number and len(args) == 1 and is_a(args[0], Tensor):
         interp.tensors.sign(interp, key, tuple(args))
         if interp.known.has(args[0], trace.recorder.mutated):
             return call.finish(call.fn(interp.known.numbers(args[0])))
         if interp.tensors.reads(interp, args[0]):
             return interp.tensors.number(interp, call.frame, key, args[0], call.then)
         raise call.graph_break("FL502", f"{describe(call.fn)} reads a tensor's values")
-    polyfill, given = _polyfill(key, args)
-    protocol = PROTOCOL.get(key)
-    if protocol is not None and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
-        method = type_info(trace, type(args[0])).look(trace, protocol)[1]
+    if spec.protocol and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
+        method = type_info(trace, type(args[0])).look(trace, spec.methods[0])[1]
         if is_a(method, types.FunctionType):
-            return call.instead(method, list(args), kwargs, *((of_kind, key, args[0]) if key in KIND else ()))
-    if polyfill is not None and not (is_a(polyfill, types.FunctionType) and polyfill.__code__ is call.frame.info.code):
-        if not takes(polyfill, len(given), kwargs):
-            return refused(call)
-        return call.instead(polyfill, given, kwargs, stand_in if is_a(polyfill, type) or polyfill in ITERATOR_MAKERS else None)
+            return call.instead(method, list(args), kwargs, *((of_kind, key, args[0]) if spec.checks_result else ()))
+    if _is_ready(spec, call.frame):
+        # The polyfill of a class method takes the class.
+        bound = type(key) is types.BuiltinFunctionType and is_a(key.__self__, type)
+        return _run_polyfill(call, spec, [key.__self__, *args] if bound else list(args))
     raise call.graph_break("FL412", f"{describe(call.fn)} would run Python code, or read a tensor, from C")
 
 
-def _runs_here(key: Any, info: Native | None) -> bool:
-    """Returns whether a C function may run while it is captured: what runs at a graph break gets the numbers from the program, and nothing of them is guarded."""
-    return key in FUNCTIONS or (info is not None and info.kind != "special")
+def _is_ready(spec: CallableSpec, f: Frame) -> bool:
+    """Returns whether there is a polyfill, and it is not what calls the function now."""
+    polyfill = spec.polyfill
+    return polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not f.info.code)
+
+
+def _run_polyfill(call: Call, spec: CallableSpec, args: list, noted: bool = True) -> Frame | None:
+    """Runs the polyfill. ``noted``: the interpreter is to know an iterator that it gives for a stand-in of its own."""
+    if not takes(spec.polyfill, len(args), call.kwargs):
+        return refused(call)
+    return call.instead(spec.polyfill, args, call.kwargs, stand_in if noted and (is_a(spec.polyfill, type) or spec.makes_iterators) else None)
 
 
 def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict | None = None) -> Any:
@@ -400,17 +340,17 @@ def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict
     return number
 
 
-def _ask(call: Call, key: Any) -> None:
+def _ask(call: Call, key: Any, spec: CallableSpec) -> None:
     """Sees to it that a call that asks for a number which has varied before runs at a graph break."""
-    if (not is_a(key, type) or key in ANSWERING) and call.interp.varied(call.frame, call.values()):
+    if (not is_a(key, type) or spec.makes_value) and call.interp.varied(call.frame, call.values()):
         raise call.graph_break("FL448", f"{describe(call.fn)} asks for a number that varies")
 
 
-def _ask_contents(call: Call, key: Any) -> None:
+def _ask_contents(call: Call, key: Any, spec: CallableSpec) -> None:
     """Sees to it that a call that reads all of a container, which has held more or less before, runs at a graph break."""
     # These read a list item by item, or not at all.
     f, unlike = call.frame, call.interp.unlike
-    spared = call.args[:1] if key in APPENDS else [a for a in call.args if type(a) is list] if key in READER_MAKERS else ()
+    spared = call.args[:1] if spec.appends else [a for a in call.args if type(a) is list] if spec.list_reader else ()
     for a in call.values():
         if is_a(a, MANY) and not any([a is one for one in spared]) and unlike(f, a):
             reason = f"{describe(call.fn)} reads a {type(a).__name__} that holds more or less each time"
@@ -422,8 +362,7 @@ def _ask_contents(call: Call, key: Any) -> None:
                 # What the result holds would have to be known in turn.
                 raise GraphBreak(_iterated, (call.fn, *call.args), call.kwargs, "FL448", reason)
             raise call.graph_break("FL448", reason)
-        reader = type(a) in LIST_READERS and key not in READER_MAKERS and key is not next
-        if reader and any([unlike(f, each.held) for each in unread_lists(call.trace, a)]):
+        if type(a) in LIST_READERS and not spec.list_reader and any([unlike(f, each.held) for each in unread_lists(call.trace, a)]):
             raise call.graph_break("FL448", f"{describe(call.fn)} reads what is left of a list that holds more or less each time")
 
 
@@ -431,52 +370,44 @@ def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
     return iter(fn(*args, **kwargs))
 
 
-def _polyfill(key: Any, args: list) -> tuple[Any, list]:
-    """Returns what stands for a C function in Python, and the arguments of that; a class method's takes the class."""
-    found = POLYFILLS.get(key)
-    if found is None and type(key) is types.BuiltinFunctionType and is_a(key.__self__, type):
-        return POLYFILLS.get(raw_lookup(key.__self__, key.__name__)), [key.__self__, *args]
-    return found, list(args)
-
-
 def stand_in(interp: Interp, f: Frame, made: Any, then: Delivery | None) -> Frame | None:
     interp.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
     return interp.finish(f, made, then)
 
 
-def _may_run(trace: SegmentTrace, key: Any, reads: str, values: Any, positional: int) -> bool:
-    if reads != "deep" and not all([index_plain(values[i]) for i in INDEX_BY_ID.get(id(key), ()) if i < len(values)]):
+def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, positional: int) -> bool:
+    reads = spec.reads
+    if reads != "deep" and not all([index_plain(values[i]) for i in spec.index if i < len(values)]):
         return False
     if reads == "none":
         return True
-    if key in NESTED and not all([is_a(a, dict) for a in values[key is defaultdict : positional]]):
+    if spec.nested and not all([is_a(a, dict) for a in values[key is defaultdict : positional]]):
         return False
-    names = SPECIAL_METHODS.get(id(key))
-    if names is not None:
+    if spec.methods:
         for a in values:
             for one in (a, *a) if type(a) in (list, tuple) else (a,):
                 t = type(one)
-                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(trace, t, names):
+                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(trace, t, spec.methods):
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
-        if id(key) in PRINTERS and (asks(key, values) or not all([prints_plainly(trace, a) for a in values])):
+        if spec.prints and (asks(key, values) or not all([prints_plainly(trace, a) for a in values])):
             return False
         # What is called with the items is no thing to compare or print.
-        called = key in KEYED and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
+        called = spec.keyed and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
         return not called and all([deep_plain(trace, a) and not _python_items(trace, a) for a in values])
     if reads == "shallow":
-        if key in SETTERS and len(values) > 2 and type(values[1]) is slice:
+        if spec.sets_slice and len(values) > 2 and type(values[1]) is slice:
             return plain(trace, values[2])
-        if method and key not in WALKERS:
+        if method and not spec.walks:
             return True
         return all([plain(trace, a) for a in values])
-    if method and key not in WALKERS:
+    if method and not spec.walks:
         return all([key_plain(trace, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
     # Of keyword arguments, the names are the keys.
     # Sets are compared with each other, which `guard_distinct` guards.
-    among: list | None = [] if key in SET_WALKERS else None
-    return all([plain(trace, a) and (n >= positional or keys_plain(trace, a, among, key in NESTED)) for n, a in enumerate(values)])
+    among: list | None = [] if spec.set_algebra else None
+    return all([plain(trace, a) and (n >= positional or keys_plain(trace, a, among, spec.nested)) for n, a in enumerate(values)])
 
 
 def _reads_arguments(fn: Any) -> bool:
@@ -506,9 +437,9 @@ def _keys(a: Any, pairs: bool) -> Iterable:
     return [k[0] if is_a(k, (list, tuple)) and k else k for k in a] if pairs else a
 
 
-def prepare(call: Call, key: Any, kind: str, reads: str, values: Any) -> None:
+def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
     """Guards what the call is going to read of containers that existed before."""
-    trace, args = call.trace, call.args
+    trace, args, reads = call.trace, call.args, spec.reads
     if args and type(args[0]) in UNDER_WAY and id(args[0]) in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
         raise call.graph_break("FL416", f"{describe(call.fn)} of an iterator from outside")
     try:
@@ -523,18 +454,18 @@ def prepare(call: Call, key: Any, kind: str, reads: str, values: Any) -> None:
                 continue
             if reads == "none" and not is_a(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
                 continue
-            if key in APPENDS and a is args[0] and _only_grows(trace, a):
+            if spec.appends and a is args[0] and _only_grows(trace, a):
                 continue
-            if (kind != "mutator" or reads == "deep" or key in WALKERS) and id(a) in trace.sources and has_hidden_state(a):
+            if (spec.effect != "mutator" or reads == "deep" or spec.walks) and id(a) in trace.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(call.fn)} reads a {t.__name__} from outside")
-            one_by_one = key in READER_MAKERS and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(call.interp, a))))
+            one_by_one = spec.list_reader and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(call.interp, a))))
             if not one_by_one:
-                trace.expand(a, reads == "deep", id(key) not in ORDERLESS)
-        if id(key) in IDENTITY_COMPARED:
-            guard_distinct(trace, values, key in SET_WALKERS)
-        elif reads == "key" and (key in WALKERS or key in NESTED or key in MERGERS or not is_a(key, INSTANCE_METHODS)):
-            guard_distinct(trace, [k for a in args for k in _keys(a, key in NESTED)], True)
-        elif id(key) in IDENTITY and len(values) == 2:
+                trace.expand(a, reads == "deep", not spec.order_independent)
+        if spec.compares_identity:
+            guard_distinct(trace, values, spec.set_algebra)
+        elif reads == "key" and (spec.walks or spec.nested or spec.merges or not is_a(key, INSTANCE_METHODS)):
+            guard_distinct(trace, [k for a in args for k in _keys(a, spec.nested)], True)
+        elif spec.asks_identity and len(values) == 2:
             guard_identity(trace, *values)
     except NotForGraph as e:
         raise call.graph_break("FL413", str(e)) from None
@@ -556,14 +487,14 @@ def _only_grows(trace: SegmentTrace, target: Any) -> bool:
     return target.maxlen is None
 
 
-def _note_write(call: Call, key: Any) -> None:
+def _note_write(call: Call, spec: CallableSpec) -> None:
     trace, target = call.trace, call.args[0]
-    if key not in ONE_ELEMENT:
+    if not spec.one_element:
         rewritten(trace, target)
     src = trace.sources.get(id(target))
     if src is not None:
         try:
-            if not (key in APPENDS and _only_grows(trace, target)):
+            if not (spec.appends and _only_grows(trace, target)):
                 trace.expand(target, ordered=False)
             trace.mutations.note(target, src)
         except (NotForGraph, TypeError) as e:

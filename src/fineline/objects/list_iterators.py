@@ -7,16 +7,13 @@ Two calls whose lists differ behind the last item that was read, before a graph 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fineline.guards.source import Source
 from fineline.objects.iterator_stand_ins import Recipe
 from fineline.tracing.identity_guards import LIST_ITERATOR, LIST_READERS, OVER_LISTS, REVERSED_ITERATOR, ItemFromEnd, list_iterators
 from fineline.tracing.segment_trace import SegmentTrace
-
-# What makes iterators over lists, and those that read others.
-READER_MAKERS: frozenset[Callable] = frozenset({iter, reversed, enumerate, zip})
 
 
 class Unread(NamedTuple):

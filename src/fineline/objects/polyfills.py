@@ -1,8 +1,8 @@
 """Which plain-Python function stands in for which C callable, where that would call back into Python code.
 
 The interpreter runs a polyfill in place of its C original when an argument is a Python callback, or an iterator, item, key or
-value whose special methods are written in Python. Keys are as `native_table.classify` takes them: functions, types, and unbound
-methods. A classmethod is keyed by its descriptor, and its polyfill takes the class. A type's value may be a class.
+value whose special methods are written in Python. Keys are as in `callable_table`, which joins them to the rows: functions, types, and
+unbound methods. A classmethod is keyed by its descriptor, and its polyfill takes the class. A type's value may be a class.
 """
 
 from __future__ import annotations

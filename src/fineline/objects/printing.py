@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import collections
 import enum
-import operator
 import re
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -13,7 +11,6 @@ from typing import Any
 
 import torch
 
-from fineline.cpython.c_types import TYPES
 from fineline.exception_slots import ARGS
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import in_python, type_info
@@ -22,11 +19,6 @@ from fineline.tracing.identity_guards import VIEWS
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
 
 _NAMES = ("__str__", "__repr__", "__format__")
-_MAKERS = (*_NAMES, "__mod__", "__rmod__", "format", "format_map")
-_FUNCTIONS = (builtins.ascii, builtins.format, builtins.repr, builtins.str, operator.mod, operator.imod)
-# By id: what makes a text of all that its arguments hold, or a hash, which symbolic numbers have none of.
-PRINTERS = frozenset([*map(id, _FUNCTIONS), *[id(t.type.__dict__[n]) for t in TYPES for n in _MAKERS if n in t.type.__dict__]])
-HASHERS = frozenset([id(builtins.hash), *[id(t.type.__hash__) for t in TYPES if t.type.__hash__ is not None]])
 # Methods in Python that print nothing but what the members hold: of enumerations, named tuples and counters.
 _PLAIN = (vars(enum), vars(collections))
 _FORMATS = (str.format, str.format_map)

@@ -70,11 +70,16 @@ class Rule(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The rule that decides about a target. ``inside``: the rules that decide otherwise about parts of the target."""
+    """The rule that decides about a target.
+
+    ``inside``: the rules that decide otherwise about parts of the target. ``row``: what the table of C callables says of it, if no rule of the
+    user's decides; `cpython/c_callables.py` explains the words.
+    """
 
     target: str
     rule: Rule
     inside: tuple[Rule, ...] = ()
+    row: str = ""
 
     @property
     def verb(self) -> str:
@@ -103,5 +108,7 @@ class Decision(NamedTuple):
             lines.append(f"  reason {rule.reason}")
         if rule.place:
             lines.append(f"  at     {rule.place}")
+        if self.row:
+            lines.append(f"  row    {self.row}")
         lines += [f"  inside {other}" for other in self.inside]
         return "\n".join(lines)

@@ -1,0 +1,44 @@
+"""The table of C callables: their rows in `cpython/c_callables.py`, with the polyfills and the forms for symbolic numbers."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fineline.cpython.c_callables import CallableSpec, parsed, rows
+from fineline.kinds import is_a
+from fineline.objects.polyfills import POLYFILLS
+from fineline.symbolic.arithmetic import FUNCTIONS
+
+UNKNOWN = CallableSpec("unknown")
+
+
+def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
+    specs: dict[tuple, CallableSpec] = {}
+    for fn, words in rows():
+        # A class method is listed as a descriptor and bound; its polyfill takes the class.
+        unbound = fn.__self__.__dict__[fn.__name__] if type(fn) is types.BuiltinFunctionType and is_a(fn.__self__, type) else fn
+        columns = words, POLYFILLS.get(unbound), FUNCTIONS.get(fn)
+        spec = specs.get(columns) or specs.setdefault(columns, parsed(*columns))
+        if spec.effect != "-":
+            yield fn, spec
+
+
+SPECS: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
+# An operator but on symbolic numbers: `torch.Size.numel`.
+_ON_SYMBOLS = {id(fn): CallableSpec("unknown", symbolic=form) for fn, form in FUNCTIONS.items() if fn not in SPECS}
+_BY_ID: Mapping[int, CallableSpec] = MappingProxyType(_ON_SYMBOLS | {id(fn): spec for fn, spec in SPECS.items()})
+
+
+def spec_of(fn: object) -> CallableSpec:
+    """Returns the row of a C callable, or `UNKNOWN` if it has none and so must not be called during capture.
+
+    Looks up by identity, so never runs a `__hash__` or `__eq__` of the user's. A classmethod such as `dict.fromkeys` is a new
+    object each time it is read: it is found by value, bound to the type that defines it, and also as the descriptor in that type.
+    """
+    spec = _BY_ID.get(id(fn))
+    if spec is None:
+        return SPECS.get(fn, UNKNOWN) if type(fn) is types.BuiltinFunctionType else UNKNOWN
+    return spec
