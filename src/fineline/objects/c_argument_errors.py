@@ -26,10 +26,10 @@ def refused(call: Call) -> Frame | None:
 
 def counted(fn: Any, handler: Handler) -> Handler:
     """Wraps the ``handler`` of ``fn``, if it takes only so many arguments: for others, C raises."""
-    takes = spec_of(fn).args
-    if not takes:
+    counts = spec_of(fn).args
+    if not counts:
         return handler
-    least, most = takes
+    least, most = (*counts, sys.maxsize)[:2]
     named = most == sys.maxsize
 
     @functools.wraps(handler)
