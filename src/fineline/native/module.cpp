@@ -1,5 +1,6 @@
 // The extension module fineline._native and its functions.
 #include "ambient.h"
+#include "identity.h"
 #include "layout.h"
 #include "operators.h"
 #include "tensor_spec.h"
@@ -71,7 +72,7 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "fineline._native", "Guard programs and dispatchers in C++.", -1, functions, nullptr, nullptr, nullptr, nullptr};
+    PyModuleDef_HEAD_INIT, "fineline._native", "Guard programs, dispatchers and tables by identity, in C++.", -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 
@@ -81,5 +82,6 @@ PyMODINIT_FUNC PyInit__native() {
   if (PyModule_AddType(module.get(), &fineline::GuardProgramType) < 0) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::DispatcherType) < 0) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::LayoutType) < 0) return nullptr;
+  if (!fineline::add_identity_types(module.get())) return nullptr;
   return module.release();
 }
