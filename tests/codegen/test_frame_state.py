@@ -71,7 +71,7 @@ def go_on(snapshot: Snapshot, values: tuple, given: Any = 5, capture: bool = Fal
     for i, (name, v) in enumerate(zip((*snapshot.state.values.names, "result"), (*values, given), strict=True)):
         interp.trace.read(v, interp.trace.guards.root(i, name, v))
     then, containers, made = restore(snapshot.state, interp, values)
-    interp.trace.made.update(map(id, made))
+    interp.trace.made.update(made)
     for container in containers:
         interp.trace.expand(container)
     interp.pending = (given, then)

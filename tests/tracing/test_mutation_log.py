@@ -121,7 +121,7 @@ def test_undo_puts_back_a_container(name: str) -> None:
     log, obj = MutationLog(), make()
     log.note(obj, source())
     write(obj)
-    assert log.written[id(obj)].kind == kind
+    assert log.written[obj].kind == kind
     assert facts(obj) != facts(make()) or name == "cell, filled and emptied"
     log.undo()
     assert facts(obj) == facts(make())
@@ -199,7 +199,7 @@ def test_the_source_is_that_of_the_first_write() -> None:
     log, d, first = MutationLog(), {}, source("first")
     log.note(d, first, "a")
     log.note(d, source("second"), "b")
-    w = log.written[id(d)]
+    w = log.written[d]
     assert w.src is first and w.keys == {"a", "b"} and not w.whole
 
 

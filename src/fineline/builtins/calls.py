@@ -65,12 +65,12 @@ VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 
 def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards a function that is about to run: code, defaults, globals; its closure cells become sources."""
-    if id(fn) in trace.functions:
+    if fn in trace.functions:
         return
-    trace.functions[id(fn)] = True
-    src = trace.sources.get(id(fn))
+    trace.functions[fn] = True
+    src = trace.sources.get(fn)
     if src is None:
-        if id(fn) in trace.made:
+        if fn in trace.made:
             return
         src = trace.pin(fn, fn.__qualname__)
         if is_own(fn.__code__):
@@ -97,13 +97,13 @@ def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
     if src.op not in ("type_attr", "pin"):
         g = fn.__globals__
         inner = guards.access(src, "member", F_GLOBALS, g)
-        if is_method(src) and id(g) not in trace.sources:
+        if is_method(src) and g not in trace.sources:
             trace.adopt(g, inner)
         else:
             guards.check(inner, "is", g)
     for i, cell in enumerate(fn.__closure__ or ()):
-        known = trace.sources.get(id(cell))
-        if id(cell) not in trace.made and (known is None or src.op not in ("type_attr", "pin")):
+        known = trace.sources.get(cell)
+        if cell not in trace.made and (known is None or src.op not in ("type_attr", "pin")):
             closure = guards.access(src, "member", F_CLOSURE, fn.__closure__)
             inner = guards.access(closure, "index", i, cell)
             if known is None:
@@ -163,7 +163,7 @@ def bind_arguments(interp: Interp, fn: types.FunctionType, code: types.CodeType,
     if varargs:
         local.append(tuple(args[argcount:]))
     if varkw:
-        interp.trace.made.add(id(extra))
+        interp.trace.made.add(extra)
         local.append(extra)
     return local
 
@@ -219,7 +219,7 @@ def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
 def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     trace = interp.trace
     # Most have run before; a mark may have come since, or a function of other code at the same address.
-    if trace.run_through.get(id(fn)) is fn.__code__ and not fn.__dict__:
+    if trace.run_through.get(fn) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
         handler = HANDLERS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
@@ -258,7 +258,7 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
     if fn.__dict__:
         return marked_by_torch(interp, fn)
     if not ruled:
-        interp.trace.run_through[id(fn)] = fn.__code__
+        interp.trace.run_through[fn] = fn.__code__
     return None
 
 
@@ -279,7 +279,7 @@ def _torch_function(call: Call) -> Frame | None:
 def call_method(interp: Interp, f: Frame, fn: types.MethodType, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     trace = interp.trace
     func, self = fn.__func__, fn.__self__
-    src = trace.sources.get(id(fn))
+    src = trace.sources.get(fn)
     if src is not None:
         trace.load_members(fn, src, METHOD)
     return call_value(interp, f, func, [self, *args], kwargs, then)
@@ -448,9 +448,9 @@ def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
             return False
         if (
             src is not None
-            and id(d) not in trace.expanded
-            and not (id(d) in written and trace.mutations.is_dirty(d, name))
-            and id(hooks) not in written
+            and d not in trace.expanded
+            and not (d in written and trace.mutations.is_dirty(d, name))
+            and hooks not in written
         ):
             guards.check(guards.access(src, "key", name, hooks), "len", 0)
     if src is not None:

@@ -45,7 +45,7 @@ STATIC_CHECKS = frozenset(
 
 def _object_new(call: Call) -> Frame | None:
     obj = call.fn(*call.args, **(call.kwargs or {}))
-    call.trace.made.add(id(obj))
+    call.trace.made.add(obj)
     return call.finish(obj)
 
 
@@ -75,7 +75,7 @@ def _isinstance(call: Call) -> Frame | None:
                     if c is classes:
                         return call.instead(check, [c, obj], None, _to_bool)
                     raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__")
-        src = trace.sources.get(id(obj))
+        src = trace.sources.get(obj)
         if src is not None and not src.checked and not stands:
             trace.check_type(src, kind)
         if kind is not classes and not stands:
@@ -107,7 +107,7 @@ def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
 
 def _guard_abstract(trace: SegmentTrace, obj: Any, cls: Any) -> None:
     """Guards the answer of a class whose metaclass checks instances in its own way, but without user code."""
-    src = trace.sources.get(id(obj))
+    src = trace.sources.get(obj)
     if getattr(cls, "_is_protocol", False):
         if src is not None:
             trace.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
@@ -174,7 +174,7 @@ def _super(call: Call) -> Frame | None:
             self = self.cell_contents
         call.args = [cls, self]
     obj = super(*call.args)
-    call.trace.made.add(id(obj))
+    call.trace.made.add(obj)
     return call.finish(obj)
 
 

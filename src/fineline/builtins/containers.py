@@ -37,7 +37,7 @@ def _container_init(call: Call) -> Frame | None:
     if not trace.active or (not rest and not call.kwargs):
         return call.run_natively()
     update = next(u for t, u in UPDATES if is_a(obj, t))
-    if len(obj) or id(obj) not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or call.kwargs)):
+    if len(obj) or obj not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or call.kwargs)):
         raise call.graph_break("FL411", f"{type(obj).__name__}.__init__ of a container that is in use")
     if is_a(obj, collections.defaultdict):
         obj.default_factory = rest[0]
@@ -91,8 +91,8 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
 
 def _read_length(trace: SegmentTrace, obj: Any, then: Delivery | None) -> Any:
     """Returns the guarded length of a container, or a symbol if it is the length that varies."""
-    src = trace.sources.get(id(obj))
-    if src is not None and id(obj) not in trace.expanded and not is_a(obj, (str, bytes)):
+    src = trace.sources.get(obj)
+    if src is not None and obj not in trace.expanded and not is_a(obj, (str, bytes)):
         wrote = trace.mutations.wrote(obj)
         if trace.symbols is not None and is_a(obj, (list, collections.deque) if wrote else SIZED) and trace.symbols.varying.length(src):
             # What has been written to, and not been read as a whole, has only grown.
@@ -135,7 +135,7 @@ def _size_filled(interp: Interp, f: Frame, items: list, then: Delivery | None) -
 
 def _tuple_filled(interp: Interp, f: Frame, items: list, then: Delivery | None, fn: Any, cls: type) -> Frame | None:
     result = fn(cls, items)
-    interp.trace.made.add(id(result))
+    interp.trace.made.add(result)
     return interp.finish(f, result, then)
 
 
@@ -143,8 +143,8 @@ def _get(call: Call) -> Frame | None:
     """Handles ``dict.get`` and ``dict.setdefault``, which read one key: no other key is guarded."""
     trace, args = call.trace, call.args
     plain = trace.active and not call.kwargs and len(args) in (2, 3) and type(args[0]) is dict
-    src = trace.sources.get(id(args[0])) if plain else None
-    if not plain or (src is None and id(args[0]) not in trace.made):
+    src = trace.sources.get(args[0]) if plain else None
+    if not plain or (src is None and args[0] not in trace.made):
         return c_calls.call_c(call)
     d, key = args[0], settle_all(args[1])
     if not c_calls.key_plain(trace, key, d):

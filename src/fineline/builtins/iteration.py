@@ -46,7 +46,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
     """Delivers ``iter(obj)``."""
     trace = interp.trace
     t = type(obj)
-    if t is InterpretedGenerator or (t in c_calls.ITERATORS and id(obj) not in trace.sources):
+    if t is InterpretedGenerator or (t in c_calls.ITERATORS and obj not in trace.sources):
         return interp.finish(f, obj, then)
     if not trace.active:
         method = raw_lookup(t, "__iter__")
@@ -77,7 +77,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
             graph_break.rule = b.rule
             raise graph_break.to(Delivery(_native_iter, then)) from None
         it = iter(parts)
-        trace.made.add(id(it))
+        trace.made.add(it)
         return interp.finish(f, it, then)
     if is_a(obj, enum.EnumMeta) and obj not in trace.classes:
         return interp.finish(f, iter(list(obj)), then)
@@ -88,7 +88,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
     if method is not None:
         if is_a(obj, (list, tuple, dict, set, frozenset, collections.deque)):
             return _native_iter(interp, f, obj, then)
-        if id(obj) in trace.made and hasattr(t, "__next__"):
+        if obj in trace.made and hasattr(t, "__next__"):
             return interp.finish(f, obj, then)
         raise GraphBreak(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}")
     if is_a(info.look(trace, "__getitem__")[1], types.FunctionType):
@@ -113,7 +113,7 @@ def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> F
         let_pass(e)
         raise GraphBreak(iter, (obj,), None, "FL413", str(e)) from None
     it = iter(obj)
-    interp.trace.made.add(id(it))
+    interp.trace.made.add(it)
     return interp.finish(f, it, then)
 
 
@@ -177,7 +177,7 @@ def _next(call: Call) -> Frame | None:
     t = type(it)
     if t is InterpretedGenerator:
         return call.interp.resume_generator(call.frame, it, None, call.then)
-    if t in c_calls.ITERATORS and id(it) not in trace.sources and c_calls.plain(trace, it):
+    if t in c_calls.ITERATORS and it not in trace.sources and c_calls.plain(trace, it):
         return call.finish(next_item(trace, it))
     method = special_method(trace, t, "__next__")
     if is_a(method, types.FunctionType):
@@ -192,9 +192,9 @@ def _next_carried(call: Call) -> Frame | None:
     it, trace = call.args[0], call.trace
     if not trace.active or it.ended:
         return call.finish(next(it))
-    src, ahead = trace.sources[id(it.iterator)], it.taken
+    src, ahead = trace.sources[it.iterator], it.taken
     name = STANDING[type(it)].__name__
-    if any([id(x) in trace.mutations.written for x in containers_of(it.iterator)]):
+    if any([x in trace.mutations.written for x in containers_of(it.iterator)]):
         raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to")
     try:
         # Where the segment has read the container as a whole, symbols may stand in it.

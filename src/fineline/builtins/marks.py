@@ -136,7 +136,7 @@ _MARKS = ("_torchdynamo_disable", "_torchdynamo_disable_msg", "_torchdynamo_disa
 
 def guard_mark(trace: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards what `torch_mark` and the rules see of ``fn``, which each call may make anew: its code, its marks, and what it wraps."""
-    src = trace.sources.get(id(fn))
+    src = trace.sources.get(fn)
     if src is None or src.op == "pin":
         return
     known_code(trace, fn)
@@ -156,7 +156,7 @@ def guard_mark(trace: SegmentTrace, fn: types.FunctionType) -> None:
     inner = names["__wrapped__"]
     trace.load(inner, trace.guards.access(table, "key", "__wrapped__", inner))
     if type(inner) is types.MethodType:
-        trace.load_members(inner, trace.sources[id(inner)], METHOD)
+        trace.load_members(inner, trace.sources[inner], METHOD)
         inner = inner.__func__
     elif type(inner) is functools.partial:
         trace.load_partial(inner)
@@ -296,7 +296,7 @@ def _settles_size(call: Call) -> Frame | None:
     t, index = given.get("t"), given.get("index")
     if call.interp.fakes is not None and is_a(t, torch.Tensor):
         indices = range(t.dim()) if index is None else index if is_a(index, (list, tuple)) else [index]
-        shape, src = call.interp.memory(t).shape, call.trace.sources.get(id(t))
+        shape, src = call.interp.memory(t).shape, call.trace.sources.get(t)
         dims = call.trace.symbols.varying.dims(src, t) if src is not None else {}
         for i in indices:
             # It ranks below mark_dynamic.

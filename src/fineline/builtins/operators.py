@@ -136,7 +136,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             guard_distinct(trace, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
         result = written(a, written_out(b) if fills else b)
         if type(result) not in VALUES:
-            trace.made.add(id(result))
+            trace.made.add(result)
         f.stack.append(result)
         return None
     if operate(interp, f, op, a, b):
@@ -405,9 +405,9 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
         if not c_calls.key_plain(trace, item, container):
             raise GraphBreak(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
-        src = trace.sources.get(id(container))
-        if src is not None and id(container) not in trace.expanded:
-            if id(container) in trace.mutations.written and trace.mutations.is_dirty(container, item):
+        src = trace.sources.get(container)
+        if src is not None and container not in trace.expanded:
+            if container in trace.mutations.written and trace.mutations.is_dirty(container, item):
                 pass
             elif present:
                 value = dict.__getitem__(container, item)
@@ -432,7 +432,7 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
     keyed = t in (set, frozenset) and c_calls.key_plain(trace, item, container)
-    if keyed and t is set and id(container) not in trace.sources:
+    if keyed and t is set and container not in trace.sources:
         refused = lookups(trace, container).refused
         if refused is not None:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", refused)
@@ -446,9 +446,9 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
         return interp.finish(f, item in container, then)
     if is_a(container, (list, tuple)) or t in VALUE_VIEWS:
         return interp.call(f, protocols.contains_item, [container, item], None, then)
-    if t in KEY_VIEWS and id(container) not in trace.sources:
+    if t in KEY_VIEWS and container not in trace.sources:
         return contains(interp, f, gc.get_referents(container)[0], item, then)
-    if t in ITEM_VIEWS and id(container) not in trace.sources:
+    if t in ITEM_VIEWS and container not in trace.sources:
         return interp.call(f, protocols.contains_pair, [gc.get_referents(container)[0], item], None, then)
     raise GraphBreak(_contains(then), (container, item), None, "FL412", f"`in` a {t.__name__}")
 

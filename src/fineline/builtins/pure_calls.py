@@ -62,7 +62,7 @@ class PureFunction:
         self.fn = self.fn or fn
         self._functions.append((fn, _parts(fn)))
         self._cells += [(cell, contents(cell)) for cell in fn.__closure__ or ()]
-        names = trace.global_values.get(id(fn.__globals__))
+        names = trace.global_values.get(fn.__globals__)
         if names is not None:
             self._namespaces.append((id(fn.__globals__), names))
 
@@ -88,15 +88,15 @@ def _parts(fn: FunctionType) -> tuple:
 def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     """Returns what ``fn`` gives, from a run by CPython; NULL if the interpreter has to run it."""
     trace = interp.trace
-    found = trace.pure.get(id(fn))
+    found = trace.pure.get(fn)
     # Most are known not to be pure.
-    if found is None and id(fn.__code__) in trace.pure:
+    if found is None and fn.__code__ in trace.pure:
         return NULL
     for a in args:
         if type(a) not in MAYBE_PLAIN:
             return NULL
     if pure_code(fn.__code__) is None:
-        trace.pure[id(fn.__code__)] = None
+        trace.pure[fn.__code__] = None
         return NULL
     for a in args:
         if not is_plain(a):
@@ -106,7 +106,7 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
     if found is not None and not (found.usable and found.is_within(interp.depth)):
         return NULL
     if found is None or not found.holds(trace):
-        if id(fn.__code__) in trace.pure:
+        if fn.__code__ in trace.pure:
             return NULL
         found = find_pure(interp, fn)
         # A function that was made here may be gone, and another one have its id; code stays.
@@ -228,7 +228,7 @@ def _is_harmless(value: Any, use: GlobalUse, taker: Any) -> bool:
 def _guard(interp: Interp, fn: Any) -> bool:
     """Guards what a function is and reads; -> whether all of it is, for the capture, what it is for CPython."""
     trace, pure = interp.trace, pure_code(fn.__code__)
-    if id(fn) not in trace.made:
+    if fn not in trace.made:
         interp.see_function(trace, fn)
     frame = Frame(CODES[fn.__code__], [], fn.__globals__, fn.__builtins__, [], None)
     values = [(global_value(interp, frame, use.name), _global(fn, use.name)) for use in pure.uses] if pure is not None else []

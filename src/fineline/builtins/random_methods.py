@@ -93,7 +93,7 @@ def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> An
     kind = KINDS.get(fn)
     if kind is None or not interp.restartable or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
         return None
-    src = interp.trace.sources.get(id(args[0])) if args else None
+    src = interp.trace.sources.get(args[0]) if args else None
     if src is None or not _is_plain(kind.generator, args[0]):
         return None
     # Of floats, those that draw ints warn.

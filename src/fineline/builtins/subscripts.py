@@ -100,7 +100,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         if not c_calls.key_plain(trace, key, obj):
             raise GraphBreak(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
         if not dict.__contains__(obj, key):
-            trace.read_absent(obj, trace.sources.get(id(obj)), key)
+            trace.read_absent(obj, trace.sources.get(obj), key)
             missing = type_info(trace, t).look(trace, "__missing__")[1] if t is not dict else None
             if is_a(missing, types.FunctionType):
                 return interp.call(f, missing, [obj, key])
@@ -131,7 +131,7 @@ def subscript_of_class(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | 
 def _default_item(interp: Interp, f: Frame, d: defaultdict, key: Any) -> Frame | None:
     factory = d.default_factory
     trace = interp.trace
-    src = trace.sources.get(id(d))
+    src = trace.sources.get(d)
     if src is not None:
         trace.load_members(d, src, (defaultdict.__dict__["default_factory"],))
     if factory is None:
@@ -146,15 +146,15 @@ def _keep_default(interp: Interp, f: Frame, value: Any, then: None, d: Any, key:
 
 def _dict_item(trace: SegmentTrace, d: dict, key: Any) -> Any:
     value = dict.__getitem__(d, key)
-    src = trace.sources.get(id(d))
+    src = trace.sources.get(d)
     return trace.read_key(d, src, key, value) if src is not None else value
 
 
 def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
     """Returns the item of a list that has only been appended to, or that holds more or less each time; MISSING if more has to be known."""
     trace = interp.trace
-    src = trace.sources.get(id(obj))
-    if src is None or id(obj) in trace.expanded or type(key) not in (int, slice):
+    src = trace.sources.get(obj)
+    if src is None or obj in trace.expanded or type(key) not in (int, slice):
         return MISSING
     if type(key) is slice:
         return _slice_by_itself(trace, obj, key, src)
@@ -177,7 +177,7 @@ def _slice_by_itself(trace: SegmentTrace, obj: list, key: slice, src: Any) -> An
 
 
 def _list_item(trace: SegmentTrace, obj: list, key: Any) -> Any:
-    src = trace.sources.get(id(obj))
+    src = trace.sources.get(obj)
     try:
         value = list.__getitem__(obj, key)
     except IndexError:
@@ -186,13 +186,13 @@ def _list_item(trace: SegmentTrace, obj: list, key: Any) -> Any:
         else:
             trace.expand(obj)
         raise
-    if src is not None and id(obj) not in trace.expanded:
+    if src is not None and obj not in trace.expanded:
         if type(key) is int and key >= 0 and not trace.mutations.wrote(obj):
             return trace.read(value, trace.guards.access(src, "index", key, value))
         trace.expand(obj)
         value = list.__getitem__(obj, key)
     if is_a(key, slice):
-        trace.made.add(id(value))
+        trace.made.add(value)
     return value
 
 
@@ -215,10 +215,10 @@ def _class_getitem(interp: Interp, f: Frame, cls: type, key: Any) -> Frame | Non
 
 
 def store_dict_item(trace: SegmentTrace, d: dict, key: Any, value: Any) -> None:
-    src = trace.sources.get(id(d))
+    src = trace.sources.get(d)
     if src is not None:
         trace.mutations.note(d, src, key)
-        trace.global_values.pop(id(d), None)
+        trace.global_values.pop(d, None)
     if is_a(d, OrderedDict):
         OrderedDict.__setitem__(d, key, value)
     else:
@@ -247,13 +247,13 @@ def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Fr
     method = type_info(trace, t).look(trace, "__setitem__")[1]
     if in_python(method):
         return call_special(interp, f, method, obj, "__setitem__", key, value, then=interp.discard)
-    known = id(obj) in trace.sources or id(obj) in trace.made
+    known = obj in trace.sources or obj in trace.made
     if is_a(obj, dict) and method in BUILTIN_DICT_SET and known and c_calls.key_plain(trace, key, obj):
         store_dict_item(trace, obj, key, value)
         return None
     sliced = type(key) is slice and c_calls.index_plain(key) and c_calls.plain(trace, value)
     if is_a(obj, (list, deque)) and known and (type(key) is int or sliced):
-        src = trace.sources.get(id(obj))
+        src = trace.sources.get(obj)
         if type(key) is slice:
             trace.expand(value)
         if src is not None:

@@ -110,7 +110,7 @@ def attend(interp: Interp, f: Frame) -> bool:
     s = f.stack
     # The keys of a dict are every other operand; what it is to hold under them is only moved.
     operands = s[len(s) - 2 * arg :: 2] if name == "BUILD_MAP" else s[-2:-1] if name == "MAP_ADD" else s[-n:] if n else ()
-    if not texts or not any([id(x) in texts for x in operands]) or not interp.trace.active:
+    if not texts or not any([x in texts for x in operands]) or not interp.trace.active:
         return False
     if name in _TELL_APART and any([type(x) in SINGLETONS for x in operands]):
         # None is no text, whatever that says.
@@ -129,7 +129,7 @@ def attend(interp: Interp, f: Frame) -> bool:
             s[-n:] = [new]
             return True
         f.ip -= 1
-    text = next(texts[id(x)] for x in operands if id(x) in texts)
+    text = next(texts[x] for x in operands if x in texts)
     if text.fn is None and name in _ANSWERING and (all([type(x) in _TOLD for x in operands]) or _is_key(interp, f, text, operands)):
         del s[-n:]
         f.ip += 1
@@ -140,12 +140,12 @@ def attend(interp: Interp, f: Frame) -> bool:
         f.ip += 1
         graph_break = GraphBreak(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
         raise graph_break if kept.gives else graph_break.discard()
-    if text.fn is None and name in _TRUTHS and (src := interp.trace.lazy.get(id(text.value))) is not None:
+    if text.fn is None and name in _TRUTHS and (src := interp.trace.lazy.get(text.value)) is not None:
         s[-1] = filled = bool(text.value)
         interp.trace.guards.check(src, "predicate", (operator.truth, "is not empty") if filled else (operator.not_, "is empty"), "truth")
         return False
     known_next_time(interp, text)
-    if id(text.value) not in texts:
+    if text.value not in texts:
         return attend(interp, f)
     if interp.opaque is not None:
         if interp.fakes is not None:
@@ -173,12 +173,12 @@ def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
     """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
     texts = interp.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
-    if interp.trace.active and any([id(a) in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
-        text = next(texts[id(a)] for a in given if id(a) in texts)
+    if interp.trace.active and any([a in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
+        text = next(texts[a] for a in given if a in texts)
         if text.fn is None and _by_itself(fn):
             raise GraphBreak(fn, tuple(args), kwargs, "FL417", f"{describe(fn)} reads {text.where}, which varies")
         known_next_time(interp, text)
-        if id(text.value) not in texts:
+        if text.value not in texts:
             read_by(interp, fn, args, kwargs)
             return
         reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"

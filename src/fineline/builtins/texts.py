@@ -33,7 +33,7 @@ def _text(call: Call) -> Frame | None:
     if not trace.active:
         return call.run_natively()
     bare = len(args) == 1 or (len(args) == 2 and type(args[1]) is str and not args[1])
-    if bare and fn in (str, format) and not kwargs and id(args[0]) in trace.texts:
+    if bare and fn in (str, format) and not kwargs and args[0] in trace.texts:
         return call.finish(args[0])
     if args and fn is not id:
         if holds(args[0]) and (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
@@ -74,8 +74,8 @@ def _text(call: Call) -> Frame | None:
     if (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
         return call.finish(text)
     for a in args:
-        if id(a) in interp.texts:
-            known_next_time(interp, interp.texts[id(a)])
+        if a in interp.texts:
+            known_next_time(interp, interp.texts[a])
     raise call.graph_break("FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}")
 
 
@@ -93,8 +93,8 @@ def _waiting(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any) -> str 
 
 def _lasts(trace: SegmentTrace, obj: Any) -> bool:
     """Returns whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
-    src = trace.sources.get(id(obj))
-    if src is None or is_value(obj) or is_a(obj, Tensor) or id(obj) in trace.made:
+    src = trace.sources.get(obj)
+    if src is None or is_value(obj) or is_a(obj, Tensor) or obj in trace.made:
         return False
     while src.parent is not None and not is_a(src.value, torch.nn.Module):
         src = src.parent

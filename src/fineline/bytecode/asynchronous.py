@@ -83,9 +83,9 @@ def _by_handler(frames: list[FrameType]) -> bool:
         return False
     running, f = set[int](), sys._getframe()
     while f is not None:
-        running.add(id(f))
+        running.add(f)
         f = f.f_back  # type: ignore[assignment]
-    ended = [f for f in able if id(f) not in running]
+    ended = [f for f in able if f not in running]
     if not ended:
         return False
     handlers = _handlers()

@@ -278,9 +278,9 @@ class CodeTable:
         self._by_id: dict[int, CodeInfo] = {}
 
     def __getitem__(self, code: CodeType) -> CodeInfo:
-        info = self._by_id.get(id(code))
+        info = self._by_id.get(code)
         if info is None:
-            info = self._by_id[id(code)] = CodeInfo(code)
+            info = self._by_id[code] = CodeInfo(code)
         return info
 
 

@@ -85,7 +85,7 @@ def settle(interp: Interp, graph_break: GraphBreak, built: Set[int] | None = Non
     alive = _alive(interp)
     if not alive:
         return
-    given = tuple([v for v in alive if id(v) in built]) if built is not None else _held_elsewhere(interp, alive)
+    given = tuple([v for v in alive if v in built]) if built is not None else _held_elsewhere(interp, alive)
     seen: dict[int, Any] = {0: alive, 1: given}
     if given:
         _put(given, seen)

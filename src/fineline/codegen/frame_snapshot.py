@@ -193,14 +193,14 @@ class _Suspended:
         if known is not None:
             return known
         self.known[id(v)] = False
-        if id(v) in self._trace.sources or is_a(v, Tensor):
+        if v in self._trace.sources or is_a(v, Tensor):
             return False
         # The continuation takes the items of an iterator of C's, or of what stands for one, and needs it in parts.
         if is_a(v, InterpretedGenerator) or type(v) in ITERATORS or type(v) in TAKEN_APART:
             self.known[id(v)] = True
             return True
         found = _parts(v)
-        if found is None or (found[0] == "instance" and id(v) not in self._trace.made):
+        if found is None or (found[0] == "instance" and v not in self._trace.made):
             # What existed before holds no generator of this capture: of a model, all would be looked through.
             return False
         inside = found[1]
@@ -263,7 +263,7 @@ class _Iterators:
         if type(it) is itertools.chain and state and type(state[0]) in SEQUENCE_ITERATORS:
             later = state[0].__reduce__()[1][0]
         trace = self._trace
-        self.containers += [a for a in (*reduced[1], *later) if id(a) in trace.sources or id(a) in trace.made]
+        self.containers += [a for a in (*reduced[1], *later) if a in trace.sources or a in trace.made]
         args = tuple([builder.value(a) for a in reduced[1]])
         self.table.shapes[at] = IteratorShape(reduced[0], args, builder.value(state))
         return Reduced(at)
@@ -278,7 +278,7 @@ class _Iterators:
         return False
 
     def _is_written(self, container: Any) -> bool:
-        return id(container) in self._trace.mutations.written
+        return container in self._trace.mutations.written
 
 
 class FrameStateBuilder:
@@ -381,7 +381,7 @@ class FrameStateBuilder:
         at = self._generators.numbers.get(id(gen))
         if at is not None:
             return at
-        if id(gen) in self._trace.sources:
+        if gen in self._trace.sources:
             raise NotReconstructible("a generator that existed before the call")
         if gen.given is not None:
             raise NotReconstructible("a generator that eager code has been given", gen.called_at)
@@ -398,7 +398,7 @@ class FrameStateBuilder:
             return self.roots.vary(v)
         if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
             return self.roots.number(v)
-        if type(v) is not tuple or id(v) in self._trace.sources or id(v) in self._trace.made:
+        if type(v) is not tuple or v in self._trace.sources or v in self._trace.made:
             return self.value(v)
         # References: from where it was found, of ``v``, and that of the question.
         if sys.getrefcount(v) > 3 and not self.suspended.holds(v):
@@ -410,7 +410,7 @@ class FrameStateBuilder:
 
     def _datum(self, v: Any) -> Any:
         """Returns what a delivery goes on with. A tuple there is the interpreter's own, whatever has been made where it lies."""
-        own = type(v) is tuple and id(v) not in self._trace.sources
+        own = type(v) is tuple and v not in self._trace.sources
         return Made(tuple, tuple([self.value(x) for x in v])) if own else self.value(v)
 
     def value(self, v: Any) -> Any:
@@ -419,14 +419,14 @@ class FrameStateBuilder:
             return _NONE if v is None else _NOTHING
         trace, t = self._trace, type(v)
         local = v in trace.classes
-        varies = (trace.lazy and id(v) in trace.lazy) or (trace.texts and id(v) in trace.texts)
+        varies = (trace.lazy and v in trace.lazy) or (trace.texts and v in trace.texts)
         if not local and not varies and t not in (tuple, frozenset) and is_value(v):
             return Const(v)
         passed = id(v) in self._passed
         if is_a(v, InterpretedGenerator) and not passed:
             return GeneratorRef(self._generator(v)) if type(v.given) is not GeneratorType else self.roots.number(v.given)
-        sourced = id(v) in trace.sources
-        if not sourced and id(v) not in trace.made:
+        sourced = v in trace.sources
+        if not sourced and v not in trace.made:
             known = self._own_object(v, t)
             if known is not None:
                 return known

@@ -130,15 +130,15 @@ class ProgramText(ValueWalk[str]):
             self.lines.append(f"{name}.update({{{self.pairs(v)}}})")
 
     def check_made(self, v: Any) -> None:
-        if id(v) not in self.trace.made and not is_a(v, (tuple, frozenset)):
+        if v not in self.trace.made and not is_a(v, (tuple, frozenset)):
             raise NotReconstructible(f"a {type(v).__name__} of unknown origin")
         if self.trace.symbols is not None:
             self.trace.symbols.inlined.keep(v)
 
     def loose(self, v: Any) -> str:
         """Returns the expression of a container that ``__reduce__`` has just made; it counts as made in the capture."""
-        if type(v) in (list, dict, set) and id(v) not in self.trace.sources:
-            self.trace.made.add(id(v))
+        if type(v) in (list, dict, set) and v not in self.trace.sources:
+            self.trace.made.add(v)
             self._kept.append(v)
         return self.expr(v)
 

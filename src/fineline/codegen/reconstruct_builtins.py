@@ -30,9 +30,9 @@ from fineline.tracing.tracebacks import Entry, frames_behind
 
 # -- containers ------------------------------------------------------------------------------------------------------------
 def _tuple(r: ProgramText, v: tuple) -> str:
-    r.busy.add(id(v))
+    r.busy.add(v)
     text = r.pack(v)
-    r.busy.discard(id(v))
+    r.busy.discard(v)
     return text if is_value(v) else r.statement("pack", text, v)
 
 
@@ -68,7 +68,7 @@ def _array(r: ProgramText, v: Any) -> str:
 
 def _dict(r: ProgramText, v: dict) -> str:
     r.check_made(v)
-    owner = r.trace.owners.get(id(v))
+    owner = r.trace.owners.get(v)
     if owner is not None:
         return dict_of(r.expr(owner), type(owner))
     name = r.statement("table", "{}", v)
@@ -106,7 +106,7 @@ def _namespace(r: ProgramText, v: types.SimpleNamespace) -> str:
 def _function(r: ProgramText, v: types.FunctionType) -> str:
     if v in METHODS:
         return r.constant(METHODS[v], v.__name__)
-    if id(v) not in r.trace.made:
+    if v not in r.trace.made:
         return r.constant(v, v.__name__)
     closure = ""
     if v.__closure__:
@@ -193,7 +193,7 @@ def _live_iterator(r: ProgramText, v: LiveIterator) -> str:
 def iterator(r: ProgramText, v: Any, recipe: Recipe) -> str:
     """Returns an iterator of C's."""
     make, written = recipe.make, r.trace.mutations.written
-    if any([id(x) in written and list(map(id, written[id(x)].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
+    if any([x in written and list(map(id, written[x].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
         # Made over the old contents it would fail when the new ones are written.
         raise NotReconstructible("an iterator over a dict, set or deque that was written to")
     given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]
@@ -208,10 +208,10 @@ def _trace(r: ProgramText, v: types.TracebackType) -> str:
     own: list[types.TracebackType] = []
     seams = r.trace.mutations.seams
     tb: types.TracebackType | None = v
-    while tb is not None and r.known(tb) is None and id(tb) not in r.trace.sources and (not own or id(own[-1]) not in seams):
+    while tb is not None and r.known(tb) is None and tb not in r.trace.sources and (not own or own[-1] not in seams):
         own.append(tb)
         tb = tb.tb_next
-    seam = seams.get(id(own[-1]))
+    seam = seams.get(own[-1])
     text = r.expr(tb) if seam is None else f"{r.constant(frames_behind, 'frames_behind')}({r.param(seam[1])})"
     for tb in reversed(own):
         text = r.statement("trace", f"{r.constant(Entry(tb), 'entry')}({text})", tb)

@@ -67,7 +67,7 @@ class Reconstructor(ProgramText):
         return f"({text})"
 
     def deferred_text(self, v: str) -> str:
-        name = self._memo.get(id(v))
+        name = self._memo.get(v)
         if name is not None:
             return name
         fn, args = call_of(self.trace, v)
@@ -112,13 +112,13 @@ class Reconstructor(ProgramText):
             return self.param(src)
         if local and is_a(v, type):
             raise NotReconstructible(f"the class {v.__qualname__}, of unknown origin")
-        if t is not tuple and is_value(v) and not local and not (t is frozenset and id(v) in trace.made):
+        if t is not tuple and is_value(v) and not local and not (t is frozenset and v in trace.made):
             return self.constant(v, getattr(v, "__name__", t.__name__))
-        if id(v) in self.busy:
+        if v in self.busy:
             raise NotReconstructible(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
-        if id(v) in trace.bound:
-            given = trace.bound[id(v)]
+        if v in trace.bound:
+            given = trace.bound[v]
             get = self.constant(type(given[0]).__get__, "get")
             return self.statement("bound", f"{get}({self.items(given)})", v)
         make = MAKERS.get(t)

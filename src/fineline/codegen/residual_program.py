@@ -157,8 +157,8 @@ class ResidualWriter:
             if not is_own(code):
                 found = []
                 for name, v in zip(f.info.slots, f.local, strict=False):
-                    text = texts.get(id(v))
-                    if text is None and (src := sources.get(id(v))) is not None and src.reg in inputs:
+                    text = texts.get(v)
+                    if text is None and (src := sources.get(v)) is not None and src.reg in inputs:
                         text = self.rebuild.param(src)
                     if text is not None:
                         in_cell = type(v) is CellType and name in (*code.co_cellvars, *code.co_freevars)
@@ -242,7 +242,7 @@ class ResidualWriter:
         if not vary and len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
             return
         n = len(w.before)
-        if id(w.obj) not in self.trace.expanded:
+        if w.obj not in self.trace.expanded:
             # Only appended to: whatever the list holds when the program runs stays.
             late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
             return
@@ -269,7 +269,7 @@ class ResidualWriter:
     def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
         now = list(w.obj)
         cls = self.rebuild.constant(deque, "deque")
-        if id(w.obj) not in self.trace.expanded:
+        if w.obj not in self.trace.expanded:
             # Only appended to, as above.
             late.append(f"{cls}.extend({target}, [{self.rebuild.items(now[len(w.before):])}])")
             return

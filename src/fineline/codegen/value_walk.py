@@ -29,9 +29,9 @@ class ValueWalk(ABC, Generic[WrittenT]):
     def expr(self, v: Any) -> WrittenT:
         """Returns what gives ``v`` in another call."""
         trace, t = self.trace, type(v)
-        if trace.lazy and id(v) in trace.lazy:
-            return self.existing(v, trace.lazy[id(v)])
-        if trace.texts and id(v) in trace.texts:
+        if trace.lazy and v in trace.lazy:
+            return self.existing(v, trace.lazy[v])
+        if trace.texts and v in trace.texts:
             return self.deferred_text(v)
         if t in self.LITERALS:
             return self.literal(v)
@@ -40,7 +40,7 @@ class ValueWalk(ABC, Generic[WrittenT]):
         made = self._memo.get(id(v))
         if made is not None:
             return made
-        src = trace.sources.get(id(v))
+        src = trace.sources.get(v)
         if is_a(v, Tensor):
             return self.existing(v, src) if src is not None else self.graph_result(v)
         return self.other_object(v, src)

@@ -74,7 +74,7 @@ class Outcome(ValueWalk[Any]):
         return Given(src, v)
 
     def deferred_text(self, v: str) -> Any:
-        known_next_time(self.trace.guards.interp, self.trace.texts[id(v)])
+        known_next_time(self.trace.guards.interp, self.trace.texts[v])
         raise NotExported("the result holds the text of a tensor", id="FL603")
 
     def literal(self, v: Any) -> Any:
@@ -126,7 +126,7 @@ class Outcome(ValueWalk[Any]):
         if t in pytree.SUPPORTED_NODES:
             leaves, spec = pytree.tree_flatten(v)
             return Call(pytree.tree_unflatten, ([self.expr(x) for x in leaves], Held(spec, "_spec")), {})
-        if (is_a(v, type) or t is types.FunctionType) and "<locals>" not in v.__qualname__ and id(v) not in self.trace.made:
+        if (is_a(v, type) or t is types.FunctionType) and "<locals>" not in v.__qualname__ and v not in self.trace.made:
             return Held(v, f"_{v.__name__}")
         if _is_plain(t):
             new = Held(functools.partial(object.__new__, t), f"_new_{t.__name__}")

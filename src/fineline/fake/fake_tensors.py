@@ -264,7 +264,7 @@ class Fakes:
         """Returns the fake that stands for ``t``; a fake is its own, and so is what a transform makes of one."""
         if type(t) is FakeTensor or torch._C._functorch.is_functorch_wrapped_tensor(t):
             return t
-        found = self._twins.get(id(t))
+        found = self._twins.get(t)
         if found is None:
             if type(t) is not Tensor and not taken_as_it_is(type(t)):
                 raise NotFakeable(f"a tensor of class {type(t).__name__}")
@@ -290,8 +290,8 @@ class Fakes:
                 raise NotFakeable(f"a tensor of layout {t.layout}") from None
             if symbolic is not None:
                 self.bind(t, fake)
-            found = self._twins[id(t)] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)
-            self._reals[id(fake)] = t
+            found = self._twins[t] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)
+            self._reals[fake] = t
         return found.fake
 
     def _strided(self, t: Tensor, source: Any, symbolic: Any) -> Tensor:
@@ -313,7 +313,7 @@ class Fakes:
     def example(self, t: Tensor) -> Tensor:
         """Returns the fake of ``t`` as the graph's input was when the graph began."""
         fake = self.twin(t)
-        found = self._twins[id(t)]
+        found = self._twins[t]
         if t.is_inference() or (fake._version == found.version and fake.requires_grad == found.requires_grad):
             return fake
         return self._like(t, found.requires_grad, fake.shape, fake.stride())
@@ -375,7 +375,7 @@ class Fakes:
 
     def _out(self, value: Any) -> Any:
         if is_a(value, Tensor):
-            return self._reals.get(id(value), value)
+            return self._reals.get(value, value)
         if type(value) is dict:
             return {k: self._out(x) for k, x in value.items()}
         if type(value) in (tuple, list):
@@ -411,9 +411,9 @@ class Rows(Fakes):
     def twin(self, t: Tensor) -> Tensor:
         if type(t) is FakeTensor or not torch._C._functorch.is_functorch_wrapped_tensor(t):
             return super().twin(t) if self.around is None else self.around.twin(t)
-        if id(t) not in self._twins:
+        if t not in self._twins:
             with temporarily_clear_interpreter_stack(), self.mode, torch.no_grad():
                 fake = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).requires_grad_(t.requires_grad)
-            self._twins[id(t)] = Twin(t, fake, fake._version, t.requires_grad)
-            self._reals[id(fake)] = t
-        return self._twins[id(t)].fake
+            self._twins[t] = Twin(t, fake, fake._version, t.requires_grad)
+            self._reals[fake] = t
+        return self._twins[t].fake

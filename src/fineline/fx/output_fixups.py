@@ -87,9 +87,9 @@ def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]], s
         for places in several:
             seen: set[int] = set()
             for i in places:
-                if id(outputs[i]) in seen:
+                if outputs[i] in seen:
                     outputs[i] = outputs[i].view_as(outputs[i])
-                seen.add(id(outputs[i]))
+                seen.add(outputs[i])
         return outputs
 
     return run

@@ -197,7 +197,7 @@ class Recorder:
 
     def find(self, t: Tensor) -> Node | None:
         """Returns the node that made ``t``, if this graph did."""
-        entry = self._nodes.get(id(t))
+        entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
             return self._found_inside(t) if self.hidden else None
         made = entry[1]
@@ -205,18 +205,18 @@ class Recorder:
             parent, read, key = made
             made = self._node("call_function", read, (parent, key), {}, read.__name__)
             self.calls += 1
-            self._nodes[id(t)] = (entry[0], made)
+            self._nodes[t] = (entry[0], made)
         return made
 
     def _found_inside(self, t: Tensor) -> Node | None:
-        found = self.hidden.get(id(t))
+        found = self.hidden.get(t)
         if found is None or found[0]() is not t:
             return None
         found[1]()
         return self.find(t)
 
     def known(self, t: Tensor) -> bool:
-        entry = self._nodes.get(id(t)) or self.hidden.get(id(t))
+        entry = self._nodes.get(t) or self.hidden.get(t)
         return entry is not None and entry[0]() is t
 
     def placeholder(self, t: Any, name: str, source: Any) -> Node:
@@ -233,7 +233,7 @@ class Recorder:
         node = self._quick_node("placeholder", name, (), {}, name) or graph.create_node("placeholder", name, (), {}, name)
         graph._insert = usual
         self._last_placeholder = node
-        self._nodes[id(t)] = (weakref.ref(t), node)
+        self._nodes[t] = (weakref.ref(t), node)
         return node
 
     def record(
@@ -257,9 +257,9 @@ class Recorder:
             self.results[node] = ()
             if scattered(out):
                 self.scattered, self.fatal = True, self.fatal or fatal(out)
-            entry = self._nodes.get(id(out))
+            entry = self._nodes.get(out)
             if entry is None or entry[0]() is not out:
-                self._nodes[id(out)] = (weakref.ref(out), node)
+                self._nodes[out] = (weakref.ref(out), node)
             elif node in self.unmeasured and ("out" in kwargs or base in RESIZING):
                 self.unmeasure(out)
         else:
@@ -271,14 +271,14 @@ class Recorder:
     def unmeasure(self, out: Any) -> None:
         """Notes that no guard determines the sizes of ``out``, which has just been recorded."""
         if is_a(out, Tensor):
-            made = self._nodes[id(out)][1]
+            made = self._nodes[out][1]
             self.unmeasured.add(made[0] if type(made) is tuple else made)
         for _, _, item in _items(out):
             self.unmeasure(item)
 
     def measured(self, t: Any) -> bool:
         """Returns whether the sizes of ``t`` follow from what is guarded."""
-        entry = self._nodes.get(id(t))
+        entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
             return True
         return (entry[1][0] if type(entry[1]) is tuple else entry[1]) not in self.unmeasured
@@ -312,9 +312,9 @@ class Recorder:
     def _bind_items(self, out: Any, node: Node) -> None:
         for read, key, item in _items(out):
             if is_a(item, Tensor):
-                entry = self._nodes.get(id(item))
+                entry = self._nodes.get(item)
                 if entry is None or entry[0]() is not item:
-                    self._nodes[id(item)] = (weakref.ref(item), (node, read, key))
+                    self._nodes[item] = (weakref.ref(item), (node, read, key))
             elif any(True for _ in _items(item)):
                 inner = self._node("call_function", read, (node, key), {}, read.__name__)
                 self.calls += 1

@@ -93,8 +93,8 @@ class SubRecorder(Recorder):
             if ref() is not None and key not in lifted:
                 parent.hidden[key] = (ref, self.open)
         for i, t in enumerate(outputs):
-            parent.hidden.pop(id(t), None)
-            parent._nodes[id(t)] = (weakref.ref(t), (self._node_of_parent, operator.getitem, i))
+            parent.hidden.pop(t, None)
+            parent._nodes[t] = (weakref.ref(t), (self._node_of_parent, operator.getitem, i))
         # What is known of the tensors goes by weak references; the operands themselves may go.
         self.lifted = [(hole, hole, None) for hole, _, _ in self.lifted]  # type: ignore[misc]
         self._add_counts()

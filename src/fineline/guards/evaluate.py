@@ -191,10 +191,10 @@ def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mappin
     ones, others = payload
     seen: set[int] = set()
     for reg in ones:
-        if id(registers[reg]) in seen:
+        if registers[reg] in seen:
             return reg
-        seen.add(id(registers[reg]))
-    return next((reg for reg in others if id(registers[reg]) in seen), None)
+        seen.add(registers[reg])
+    return next((reg for reg in others if registers[reg] in seen), None)
 
 
 def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:

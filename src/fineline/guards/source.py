@@ -181,9 +181,9 @@ class GuardBuilder:
 
     def pin(self, obj: Any, name: str) -> Source:
         """Returns a source for an object that the program itself holds."""
-        src = self._pins.get(id(obj))
+        src = self._pins.get(obj)
         if src is None:
-            src = self._pins[id(obj)] = self._new(None, "pin", name, obj, obj)
+            src = self._pins[obj] = self._new(None, "pin", name, obj, obj)
         return src
 
     def type_attr(self, cls: type, name: str, value: Any) -> Source:

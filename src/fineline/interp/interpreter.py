@@ -263,7 +263,7 @@ class Interpreter:
         """
         found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
         if self.trace.numpy:
-            found += [v for v in values if type(v) in NUMPY_SCALARS and id(v) in self.trace.lazy]
+            found += [v for v in values if type(v) in NUMPY_SCALARS and v in self.trace.lazy]
         return bool(found) and None not in found and self.asked(f, found, few)
 
     def unlike(self, f: Frame, obj: Any) -> bool:
@@ -274,14 +274,14 @@ class Interpreter:
         trace = self.trace
         if not trace.active or not self.unsteady:
             return False
-        src, shown = trace.sources.get(id(obj)), False
+        src, shown = trace.sources.get(obj), False
         if type(obj) in VIEWS:
             held = gc.get_referents(obj)[0]
-            src, shown = (trace.sources[id(held)], False) if id(held) in trace.sources else (src, True)
+            src, shown = (trace.sources[held], False) if held in trace.sources else (src, True)
             obj = held
         text = "" if src is None else member_text(shown_by, src.text()) if shown else src.text()
-        what = self.unsteady.get(text) if id(obj) not in trace.expanded else None
-        written = id(obj) in trace.mutations.written
+        what = self.unsteady.get(text) if obj not in trace.expanded else None
+        written = obj in trace.mutations.written
         if src is None or what is None or (what == "numbers" and not written):
             return False
         before = trace.mutations.before(obj)
@@ -328,7 +328,7 @@ class Interpreter:
     def class_value(self, value: Any) -> Any:
         """Returns what is inside a staticmethod, classmethod or property: as fixed as its holder."""
         trace = self.trace
-        if trace.active and id(value) not in trace.sources and id(value) not in trace.made and not is_value(value):
+        if trace.active and value not in trace.sources and value not in trace.made and not is_value(value):
             trace.pin(value, getattr(value, "__qualname__", type(value).__qualname__))
         return value
 
@@ -537,9 +537,9 @@ class Interpreter:
             raise e
         if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
             raise Restart("FL515", f"{type(e).__name__}: {e}")
-        if id(e) not in self.trace.sources:
+        if e not in self.trace.sources:
             # C may have raised it, with attributes that its class, written in Python, reads.
-            self.trace.made.add(id(e))
+            self.trace.made.add(e)
         handled = self.handled
         if handled is not None and e is not handled and not self.reraising and (CONTEXT.__get__(e) is None or self.raising):
             link_: BaseException = handled
@@ -605,7 +605,7 @@ class Interpreter:
 
     def interrupted_by(self, e: BaseException) -> bool:
         """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
-        return e is self.interrupt or (id(e) not in self.trace.sources and asynchronous(e) is e)
+        return e is self.interrupt or (e not in self.trace.sources and asynchronous(e) is e)
 
     def interrupted(self, e: BaseException) -> None:
         """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""

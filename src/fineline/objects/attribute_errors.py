@@ -76,7 +76,7 @@ def _tell(interp: Interp, e: Any, obj: Any, name: str) -> None:
             e.fn, e.args_ = getattr, (obj, name)
         return
     trace = interp.trace
-    src = trace.sources.get(id(e)) if trace.active else None
+    src = trace.sources.get(e) if trace.active else None
     # What was there before the call may have been told by an earlier one.
     named = any([read_member(interp, e, descr, descr.__name__) is not None for descr in (NAME, OBJ)]) if src is not None else names_attribute(e)
     if named:

@@ -175,7 +175,7 @@ def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int
                 trace.load(descr, src)
             else:
                 trace.guards.check(src, "is", descr)
-                if id(descr) not in trace.sources:
+                if descr not in trace.sources:
                     trace.adopt(descr, src)
         t = type(descr)
         if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
@@ -305,9 +305,9 @@ def generic_load(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, 
             return interp.call(f, protocols.of_frame, [obj, name], None, then)
         if name == "__dict__":
             d = dict_of(obj, info)
-            if type(d) is dict and trace.dict_source(obj, d) is None and id(obj) in trace.made:
-                trace.made.add(id(d))
-                trace.owners[id(d)] = obj
+            if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
+                trace.made.add(d)
+                trace.owners[d] = obj
                 trace.kept.append(obj)
             return interp.finish(f, d, then)
         if name == "__class__":
@@ -352,7 +352,7 @@ def module_child(trace: SegmentTrace, d: dict, src: Any, name: str) -> Any:
             continue
         if src is not None:
             trace.read_key(d, src, table, inner)
-        inner_src = trace.sources.get(id(inner))
+        inner_src = trace.sources.get(inner)
         value = inner.get(name, MISSING)
         if value is not MISSING:
             return trace.read_key(inner, inner_src, name, value)
@@ -363,14 +363,14 @@ def module_child(trace: SegmentTrace, d: dict, src: Any, name: str) -> Any:
 def read_member(interp: Interp, obj: Any, descr: Any, name: str) -> Any:
     """Returns a slot, or an attribute that C computes."""
     trace = interp.trace
-    src = trace.sources.get(id(obj))
+    src = trace.sources.get(obj)
     try:
         value = descr.__get__(obj, type(obj))
     except AttributeError:
         if src is not None and not trace.mutations.slot_written(obj, descr):
             trace.guards.check(src, "predicate", (partial(member_is_empty, member_of(trace, obj, descr)), f"has no {name}"), id(descr))
         raise
-    if id(obj) in trace.mutations.seams and name == "tb_next":
+    if obj in trace.mutations.seams and name == "tb_next":
         raise GraphBreak(getattr, (obj, name), None, "FL431", "reading the traceback of an exception that existed before the call")
     if src is None or trace.mutations.slot_written(obj, descr):
         return value
@@ -408,7 +408,7 @@ def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Delive
         member = cls.__dict__.get("_member_map_", {}).get(name)
         if member is not None and cls in trace.classes:
             members = type_info(trace, cls).look(trace, "_member_map_")[1]
-            return interp.finish(f, trace.read_key(members, trace.sources.get(id(members)), name, member), then)
+            return interp.finish(f, trace.read_key(members, trace.sources.get(members), name, member), then)
         if member is not None:
             return interp.finish(f, member, then)
     own_kind, own = type_info(trace, cls).look(trace, name)
@@ -471,8 +471,8 @@ def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> 
         interp.class_value(value.__func__)
     elif value is descr:
         interp.class_value(descr)
-    elif trace.active and callable(value) and id(value) not in trace.sources and not is_value(value):
-        trace.bound[id(value)] = (interp.class_value(descr), obj, cls)
+    elif trace.active and callable(value) and value not in trace.sources and not is_value(value):
+        trace.bound[value] = (interp.class_value(descr), obj, cls)
         trace.kept.append(value)
 
 
@@ -502,7 +502,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     if t is FakeTensor:
         t = Tensor
     if trace.active and not is_a(obj, type) and t is not super and t not in STANDING:
-        if trace.lazy and name not in OF_TYPE and id(obj) not in trace.texts:
+        if trace.lazy and name not in OF_TYPE and obj not in trace.texts:
             # A text is read by the call alone.
             trace.settle(obj)
         if t in SYMBOLIC:
@@ -529,7 +529,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
                         pass
                     elif not is_a(obj, Tensor) or d:
                         trace.read_absent(d, trace.dict_source(obj, d), name)
-                    elif id(obj) in trace.sources and id(d) not in trace.mutations.written:
+                    elif obj in trace.sources and d not in trace.mutations.written:
                         # One guard for all methods: the tensor has no attributes of its own.
                         table = trace.dict_source(obj, d)
                         assert table is not None

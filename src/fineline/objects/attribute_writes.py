@@ -35,7 +35,7 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
     t = type(obj)
     if t in SYMBOLIC:
         raise _unset(obj, name, value, f".{name} on a number")
-    if is_a(obj, type) or (is_a(obj, types.FunctionType) and id(obj) in trace.sources):
+    if is_a(obj, type) or (is_a(obj, types.FunctionType) and obj in trace.sources):
         raise _unset(obj, name, value, f".{name} on a {'class' if is_a(obj, type) else 'function'}")
     info = type_info(trace, t)
     setter = info.setter(trace)
@@ -92,7 +92,7 @@ def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> 
     src = trace.dict_source(obj, d)
     if src is not None:
         trace.mutations.note(d, src, name)
-        trace.global_values.pop(id(d), None)
+        trace.global_values.pop(d, None)
     d[name] = value
     return None
 
@@ -104,8 +104,8 @@ def write_member(interp: Interp, obj: Any, descr: Any, name: str, value: Any) ->
         return
     if name == "__class__" or name == "__dict__":
         raise _unset(obj, name, value, name)
-    src = trace.sources.get(id(obj))
-    if src is None and id(obj) not in trace.made:
+    src = trace.sources.get(obj)
+    if src is None and obj not in trace.made:
         raise _unset(obj, name, value, f".{name} on a {type(obj).__name__}")
     if src is None:
         descr.__set__(obj, value)
@@ -165,6 +165,6 @@ def generic_delete(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | Non
     if src is not None:
         trace.guard_presence(d, src, name)
         trace.mutations.note(d, src, name)
-        trace.global_values.pop(id(d), None)
+        trace.global_values.pop(d, None)
     del d[name]
     return None

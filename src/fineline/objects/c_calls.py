@@ -79,9 +79,9 @@ def plain(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether C may walk ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
-        return id(a) not in trace.texts
+        return a not in trace.texts
     if t in ITERATORS:
-        return id(a) not in trace.sources and _iterator_plain(trace, a)
+        return a not in trace.sources and _iterator_plain(trace, a)
     if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
         return False
     if is_a(a, PINNED):
@@ -114,7 +114,7 @@ def _has_python(trace: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
     if is_a(x, (tuple, list)):
         return any(_has_python(trace, y, (*within, id(x))) for y in x)
     if type(x) in ITERATORS:
-        return id(x) in trace.sources or not _iterator_plain(trace, x, (*within, id(x)))
+        return x in trace.sources or not _iterator_plain(trace, x, (*within, id(x)))
     return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
         bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
     )
@@ -130,7 +130,7 @@ def _held_plain(trace: SegmentTrace, a: Any) -> bool:
 def deep_plain(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
     """Returns whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
-    if id(a) in trace.texts:
+    if a in trace.texts:
         return False
     if t in SINGLETONS or t in VALUES:
         if trace.lazy:
@@ -163,12 +163,12 @@ def deep_plain(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
 def key_plain(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
     """Returns whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
-    if id(a) in trace.texts:
+    if a in trace.texts:
         return False
     if t in SINGLETONS or t in VALUES:
         if trace.lazy:
             trace.settle(a)
-        if type(among) is set and id(among) in trace.lookups:
+        if type(among) is set and among in trace.lookups:
             # It need not be told from others, but that the set may grow by it must be known.
             look_up(trace, a, among)
         return True
@@ -179,9 +179,9 @@ def key_plain(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
         return all([key_plain(trace, x) for x in a])
     if not held and not is_a(a, Tensor) and overridden(trace, t, DEFAULT_COMPARE):
         return False
-    if type(among) is set and id(among) not in trace.sources:
+    if type(among) is set and among not in trace.sources:
         look_up(trace, a, among)
-    elif is_a(among, (dict, set, list)) and id(among) not in trace.sources:
+    elif is_a(among, (dict, set, list)) and among not in trace.sources:
         look_up_key(trace, a, among)
     else:
         for part in parts(trace, a):
@@ -268,12 +268,12 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
     t = type(result)
     if t is np.ndarray:
         raise call.graph_break("FL410", f"{describe(call.fn)} makes an array")
-    if t not in VALUES and t not in SINGLETONS and id(result) not in trace.sources:
-        trace.made.add(id(result))
+    if t not in VALUES and t not in SINGLETONS and result not in trace.sources:
+        trace.made.add(result)
         if t is list and result and type(result[0]) is list:
-            trace.made.update(map(id, result))
+            trace.made.update(result)
         elif t is functools.partial:
-            trace.made.add(id(result.keywords))
+            trace.made.add(result.keywords)
     return call.finish(result)
 
 
@@ -440,7 +440,7 @@ def _keys(a: Any, pairs: bool) -> Iterable:
 def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
     """Guards what the call is going to read of containers that existed before."""
     trace, args, reads = call.trace, call.args, spec.reads
-    if args and type(args[0]) in UNDER_WAY and id(args[0]) in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
+    if args and type(args[0]) in UNDER_WAY and args[0] in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
         raise call.graph_break("FL416", f"{describe(call.fn)} of an iterator from outside")
     try:
         if key is functools.partial and values and type(values[0]) is functools.partial:
@@ -456,7 +456,7 @@ def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
                 continue
             if spec.appends and a is args[0] and _only_grows(trace, a):
                 continue
-            if (spec.effect != "mutator" or reads == "deep" or spec.walks) and id(a) in trace.sources and has_hidden_state(a):
+            if (spec.effect != "mutator" or reads == "deep" or spec.walks) and a in trace.sources and has_hidden_state(a):
                 raise NotForGraph(f"{describe(call.fn)} reads a {t.__name__} from outside")
             one_by_one = spec.list_reader and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(call.interp, a))))
             if not one_by_one:
@@ -473,7 +473,7 @@ def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
 
 def _is_of_any_length(interp: Interp, held: list) -> bool:
     """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
-    src = interp.trace.sources.get(id(held))
+    src = interp.trace.sources.get(held)
     return src is not None and interp.unsteady.get(src.text()) == "length"
 
 
@@ -481,7 +481,7 @@ def _only_grows(trace: SegmentTrace, target: Any) -> bool:
     """Returns whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
     if type(target) is not deque:
         return type(target) is list
-    src = trace.sources.get(id(target))
+    src = trace.sources.get(target)
     if target.maxlen is None and src is not None:
         trace.load(None, trace.guards.access(src, "member", DEQUE_END, None))
     return target.maxlen is None
@@ -491,7 +491,7 @@ def _note_write(call: Call, spec: CallableSpec) -> None:
     trace, target = call.trace, call.args[0]
     if not spec.one_element:
         rewritten(trace, target)
-    src = trace.sources.get(id(target))
+    src = trace.sources.get(target)
     if src is not None:
         try:
             if not (spec.appends and _only_grows(trace, target)):
@@ -499,8 +499,8 @@ def _note_write(call: Call, spec: CallableSpec) -> None:
             trace.mutations.note(target, src)
         except (NotForGraph, TypeError) as e:
             raise call.graph_break("FL413", str(e)) from None
-        trace.global_values.pop(id(target), None)
-    elif id(target) not in trace.made:
+        trace.global_values.pop(target, None)
+    elif target not in trace.made:
         raise call.graph_break("FL414", f"{describe(call.fn)} changes a {type(target).__name__} of unknown origin")
 
 

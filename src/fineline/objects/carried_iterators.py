@@ -135,12 +135,12 @@ def advanced(it: Any, moves: int) -> Any:
 
 def _copy(it: Any, copies: dict[int, Any]) -> Any:
     """Copies an iterator and those that it reads; two that read the same one have copies that do so too."""
-    if id(it) in copies:
-        return copies[id(it)]
+    if it in copies:
+        return copies[it]
     make, args, *state = it.__reduce__()
     if type(it) in READERS:
         args, state = _copies(args, copies), [_copies(state[0], copies)] if state and type(it) is itertools.chain else state
-    new = copies[id(it)] = make(*args)
+    new = copies[it] = make(*args)
     if state and state[0] is not None:
         new.__setstate__(state[0])
     return new

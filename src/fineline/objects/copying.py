@@ -45,9 +45,9 @@ def closed_world(trace: SegmentTrace, obj: Any, seen: dict[int, Any]) -> bool:
     if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
         trace.settle(obj)
         return True
-    if id(obj) in seen:
+    if obj in seen:
         return True
-    seen[id(obj)] = obj
+    seen[obj] = obj
     if t in SYMBOLIC:
         return True
     if t in (list, dict, tuple, set, frozenset, collections.OrderedDict, collections.deque, collections.defaultdict):
@@ -72,14 +72,14 @@ def closed_world(trace: SegmentTrace, obj: Any, seen: dict[int, Any]) -> bool:
 def mark_made(trace: SegmentTrace, obj: Any, seen: set[int] | None = None) -> None:
     """Notes that a copy, and everything new in it, was made here."""
     t = type(obj)
-    if t in SINGLETONS or t in VALUES or id(obj) in trace.sources or is_a(obj, PINNED) or t is types.FunctionType:
+    if t in SINGLETONS or t in VALUES or obj in trace.sources or is_a(obj, PINNED) or t is types.FunctionType:
         return
     # Not ``made`` itself: the id of an object that is gone may stand in it.
     seen = set() if seen is None else seen
-    if id(obj) in seen:
+    if obj in seen:
         return
-    seen.add(id(obj))
-    trace.made.add(id(obj))
+    seen.add(obj)
+    trace.made.add(obj)
     parts: list[Any] = []
     if is_a(obj, dict):
         parts = [x for pair in dict.items(obj) for x in pair]

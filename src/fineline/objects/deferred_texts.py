@@ -101,7 +101,7 @@ def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
     modes = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
     if core._len_torch_function_stack() or core._functorch.get_dynamic_layer_stack_depth() or not all([is_a(m, Tally) for m in modes]):
         return False
-    if (f.info.code, f.ip - 1) in interp.lessons.eager_sites or id(PRINT_OPTS.__dict__) in trace.mutations.written:
+    if (f.info.code, f.ip - 1) in interp.lessons.eager_sites or PRINT_OPTS.__dict__ in trace.mutations.written:
         return False
     at = _PATTERNS[fn]
     if not _plain(trace, fn, args[at : at + 1]):
@@ -123,7 +123,7 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
     if not patterns:
         return True
     pattern = patterns[0]
-    if type(pattern) is not str or id(pattern) in trace.texts:
+    if type(pattern) is not str or pattern in trace.texts:
         return False
     if fn is format:
         return _SPEC.fullmatch(pattern) is not None
@@ -139,7 +139,7 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
 def _late(interp: Interp, x: Any, read: bool) -> bool | None:
     """Returns whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
     trace, t = interp.trace, type(x)
-    if id(x) in trace.texts:
+    if x in trace.texts:
         return True
     if t in SYMBOLIC:
         return unknown(x) or not read
@@ -148,7 +148,7 @@ def _late(interp: Interp, x: Any, read: bool) -> bool | None:
         return False
     if t not in _TENSORS and not (t is FakeTensor and interp.fakes is not None):
         return None
-    known = id(x) in trace.sources or trace.recorder.known(x)
+    known = x in trace.sources or trace.recorder.known(x)
     if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(trace, x):
         return None
     return True if all([_own(trace, interp.type_of(x), name) for name in _METHODS]) else None
@@ -189,7 +189,7 @@ def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
     # Those of one letter are one object.
     value = "".join([value, ""])
     forget_dead(interp.texts)
-    interp.texts[id(value)] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
+    interp.texts[value] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
     return value
 
 
@@ -200,7 +200,7 @@ def given(interp: Interp, v: Any, src: Source) -> Any:
     if value is v or src.checked:
         return trace.read(v, src)
     trace.put_off(value, src)
-    interp.texts[id(value)] = Text(value, None, (), src.text(), None, ())
+    interp.texts[value] = Text(value, None, (), src.text(), None, ())
     return value
 
 
@@ -226,7 +226,7 @@ def known_next_time(interp: Interp, text: Text) -> None:
     if text.fn is None:
         # It is there: from here on it is one that is guarded.
         interp.trace.settle(text.value)
-        del interp.texts[id(text.value)]
+        del interp.texts[text.value]
         return
     places = set()
     found = [text]
@@ -236,8 +236,8 @@ def known_next_time(interp: Interp, text: Text) -> None:
             return
         places.add(text.place)
         for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
-            if id(x) in interp.texts:
-                found.append(interp.texts[id(x)])
+            if x in interp.texts:
+                found.append(interp.texts[x])
             elif is_a(x, Tensor) or unknown(x):
                 return
     if not places <= interp.lessons.specialized_texts:
@@ -248,9 +248,9 @@ def known_next_time(interp: Interp, text: Text) -> None:
 def make_first(call: Call, given: Iterable[Any]) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
     interp = call.interp
-    for text in [interp.texts[id(a)] for a in given if id(a) in interp.texts]:
+    for text in [interp.texts[a] for a in given if a in interp.texts]:
         known_next_time(interp, text)
-        if id(text.value) not in interp.texts:
+        if text.value not in interp.texts:
             continue
         reason = f"the text of a tensor, made at {text.where}, is given to {describe(call.fn)}"
         raise GraphBreak(read, (text.value,), None, "FL417", reason).to(call.again())
@@ -275,9 +275,9 @@ def forget_dead(texts: dict[int, Text]) -> None:
 
 def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """Returns the call by which a program makes ``value`` behind its graph."""
-    text = trace.texts[id(value)]
+    text = trace.texts[value]
     assert text.fn is not None
     tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
-    if text.state != _state(trace, text.args) or id(PRINT_OPTS.__dict__) in trace.mutations.written or any([_written(trace, t) for t in tensors]):
+    if text.state != _state(trace, text.args) or PRINT_OPTS.__dict__ in trace.mutations.written or any([_written(trace, t) for t in tensors]):
         raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)
     return text.fn, text.args

@@ -58,14 +58,14 @@ def make_instance(call: Call) -> Frame | None:
             for a in args:
                 trace.expand(a)
         obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
-    trace.made.add(id(obj))
+    trace.made.add(obj)
     return _initialise(interp, call.frame, obj, call.then, cls, args, kwargs)
 
 
 def _made_of(interp: Interp, f: Frame, items: Any, then: Delivery | None, cls: type) -> Frame | None:
     """Makes an instance of a subclass of tuple or frozenset from the items of an iterable."""
     obj: Any = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
-    interp.trace.made.add(id(obj))
+    interp.trace.made.add(obj)
     return interp.finish(f, obj, then)
 
 

@@ -33,7 +33,7 @@ def load_cell(interp: Interp, cell: types.CellType) -> Any:
     """Returns the contents of a cell, guarded if the cell existed before."""
     value = cell.cell_contents
     trace = interp.trace
-    src = trace.sources.get(id(cell))
+    src = trace.sources.get(cell)
     if src is not None and not trace.mutations.wrote(cell):
         # Under its variable's name what changes is found again in later calls.
         return trace.read(value, trace.guards.access(src, "cell", src.variable(), value))
@@ -58,7 +58,7 @@ def _namespace(interp: Interp, f: Frame) -> Any:
     if f.namespace is None:
         f.namespace = trace.fresh({})
     out = f.namespace
-    src = trace.sources.get(id(out))
+    src = trace.sources.get(out)
     if src is not None and trace.active:
         trace.expand(out)
         trace.mutations.note(out, src)
@@ -106,7 +106,7 @@ def _of_frame(call: Call) -> Frame | None:
         if found.info.code not in interp.lessons.inspected_functions:
             _look_at(interp, f)
         return call.finish(_namespace(interp, found))
-    if call.trace.active and id(frame) in call.trace.sources:
+    if call.trace.active and frame in call.trace.sources:
         raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call")
     return call.finish(getattr(frame, name))
 
@@ -163,13 +163,13 @@ def _call_weakref(call: Call) -> Frame | None:
     ref = call.args[0]
     # Not ref(): a subclass, such as WeakMethod, may answer another thing.
     obj = REFERENT(ref)
-    src = trace.sources.get(id(ref))
-    if src is None and trace.active and id(ref) in trace.made:
+    src = trace.sources.get(ref)
+    if src is None and trace.active and ref in trace.made:
         # Whether the object still lives then is for that call to say.
         raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here")
     if src is not None and trace.active:
         trace.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
-        if obj is not None and id(obj) not in trace.sources and id(obj) not in trace.made:
+        if obj is not None and obj not in trace.sources and obj not in trace.made:
             raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way")
     return call.finish(obj)
 
@@ -177,10 +177,10 @@ def _call_weakref(call: Call) -> Frame | None:
 def _refer(call: Call) -> Frame | None:
     """Handles ``weakref.ref`` of an object from outside without another weak reference, which would be the same object."""
     trace, args = call.trace, call.args
-    plain = len(args) == 1 and not call.kwargs and id(args[0]) in trace.sources and type(args[0]).__weakrefoffset__ > 0
+    plain = len(args) == 1 and not call.kwargs and args[0] in trace.sources and type(args[0]).__weakrefoffset__ > 0
     if trace.active and plain and (is_a(args[0], dict) or c_calls.hashable(args[0])):
         known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
-        if not known or id(known[0]) in trace.made:
+        if not known or known[0] in trace.made:
             return call.finish(trace.fresh(weakref.ref(args[0])))
     return c_calls.call_c(call)
 
@@ -208,7 +208,7 @@ def _signature(call: Call) -> Frame | None:
         wrapped = d.get("__wrapped__")
     result = call.fn(*args)
     # The parameters' dict is reached through what shows it alone.
-    trace.made.update(map(id, (result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values())))
+    trace.made.update((result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values()))
     trace.kept.append(result)
     return call.finish(result)
 
@@ -254,12 +254,12 @@ def global_value(interp: Interp, f: Frame, name: str) -> Any:
         if name in f.builtins:
             return f.builtins[name]
         raise NameError(f"name '{name}' is not defined", name=name)
-    cache = trace.global_values.get(id(g))
+    cache = trace.global_values.get(g)
     if cache is None:
-        cache = trace.global_values[id(g)] = {}
+        cache = trace.global_values[g] = {}
     if name in cache:
         return cache[name]
-    src = trace.sources.get(id(g))
+    src = trace.sources.get(g)
     if is_own(f.info.code):
         # What stands for C code asks nothing that anybody could change.
         value = g[name] if name in g else f.builtins[name]

@@ -31,8 +31,8 @@ def unread_lists(trace: SegmentTrace, it: Any) -> list[Unread]:
     found = []
     for each in list_iterators(it):
         _, (held,), *state = each.__reduce__()
-        src = trace.sources.get(id(held)) if state else None
-        if src is not None and id(held) not in trace.expanded:
+        src = trace.sources.get(held) if state else None
+        if src is not None and held not in trace.expanded:
             found.append(Unread(each, held, src, state[0]))
     return found
 
@@ -82,8 +82,8 @@ def _next_of_one(trace: SegmentTrace, it: Any, inner: Any) -> Any:
     """Returns the next item of the iterator ``inner`` over a list, or of `enumerate` of it: what most loops ask for, at little cost."""
     # Not by ``__reduce__``, which takes as long as the rest: most lists are made here. One that has ended has none.
     lists = gc.get_referents(inner)
-    src = trace.sources.get(id(lists[0])) if lists else None
-    if src is None or id(lists[0]) in trace.expanded:
+    src = trace.sources.get(lists[0]) if lists else None
+    if src is None or lists[0] in trace.expanded:
         return next(it)
     held, at = lists[0], inner.__reduce__()[2]
     if trace.mutations.wrote(held):
@@ -120,7 +120,7 @@ def _with_read(it: Any, value: Any, items: dict[int, Iterator[Any]]) -> Any:
     """Returns ``value``, which ``it`` gave, with what the code goes on with for each item in it: a symbol for a number that varies."""
     t = type(it)
     if t in OVER_LISTS:
-        return next(items[id(it)]) if id(it) in items else value
+        return next(items[it]) if it in items else value
     if t not in LIST_READERS:
         return value
     parts = it.__reduce__()[1]

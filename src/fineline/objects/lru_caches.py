@@ -149,13 +149,13 @@ def _fixed(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
     if type(a) in (tuple, torch.Size):
         return all([_fixed(trace, item) for item in a])
-    src = trace.sources.get(id(a))
+    src = trace.sources.get(a)
     return type(a) in SYMBOLIC or is_value(a) or (src is not None and type(src.key) is Entry)
 
 
 def _source(trace: SegmentTrace, fn: Any) -> Source | None:
-    src = trace.sources.get(id(fn))
-    return trace.pin(fn, fn.__name__) if src is None and id(fn) not in trace.made else src
+    src = trace.sources.get(fn)
+    return trace.pin(fn, fn.__name__) if src is None and fn not in trace.made else src
 
 
 def _holds(entry: Entry, fn: Any) -> bool:
@@ -205,7 +205,7 @@ def _keyed(trace: SegmentTrace, a: Any) -> bool:
     if is_value(a):
         return a == a and c_calls.deep_plain(trace, a)
     t = type(a)
-    if id(a) not in trace.sources or id(a) in trace.made or is_a(a, Tensor):
+    if a not in trace.sources or a in trace.made or is_a(a, Tensor):
         return False
     return t.__hash__ is object.__hash__ and t.__eq__ is object.__eq__
 
@@ -218,7 +218,7 @@ def lasts(trace: SegmentTrace, v: Any) -> bool:
         return v not in trace.classes
     if is_value(v):
         return True
-    src = trace.sources.get(id(v))
+    src = trace.sources.get(v)
     if src is None or root_of(src).op != "pin":
         return False
     identify(trace, v)

@@ -12,7 +12,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 def shown(trace: SegmentTrace, proxy: MappingProxyType) -> Any:
     """Returns what ``proxy`` shows; what is read of it then is guarded as it is read."""
     inner = shown_by.__get__(proxy, MappingProxyType)
-    src = trace.sources.get(id(proxy))
+    src = trace.sources.get(proxy)
     if src is not None:
         trace.load(inner, trace.guards.access(src, "member", shown_by, inner))
     return inner

@@ -32,7 +32,7 @@ def among(values: Any) -> bool:
 def symbol_for(trace: SegmentTrace, a: Any) -> Any:
     """Returns what stands for ``a`` where its value alone counts, also in a tuple or a slice: a symbol if it is known to vary, else ``a`` itself."""
     t = type(a)
-    if t in NUMBERS and trace.active and (src := trace.lazy.get(id(a))) is not None:
+    if t in NUMBERS and trace.active and (src := trace.lazy.get(a)) is not None:
         number = np.generic.item(a)
         # Also where it is no symbol yet: that it differs shows when this is read again.
         found = trace.read(number, trace.guards.access(src, "member", ITEM, number))

@@ -61,11 +61,11 @@ class Arrays:
         """Notes the arrays in the result ``v`` of a function as made here."""
         if is_a(v, np.ndarray):
             self.alive.append(v)
-            trace.made.update({id(v), id(v.base)} if v.base is not None else {id(v)})
+            trace.made.update((v, v.base) if v.base is not None else (v,))
         elif type(v) in (list, tuple):
             self.alive.append(v)
             if type(v) is list:
-                trace.made.add(id(v))
+                trace.made.add(v)
             for part in v:
                 self.made(trace, part)
 
@@ -77,10 +77,10 @@ class Arrays:
         """Returns whether ``v``, an argument, will be the same at each call."""
         trace = interp.trace
         if type(v) is np.ndarray:
-            known = id(v) in trace.made or (v.base is not None and id(v.base) in trace.made)
-            return known and id(v) not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.mutated)
+            known = v in trace.made or (v.base is not None and v.base in trace.made)
+            return known and v not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.mutated)
         if type(v) in (list, tuple):
-            if type(v) is list and id(v) not in trace.made and id(v) in trace.sources:
+            if type(v) is list and v not in trace.made and v in trace.sources:
                 return False
             return all([self.constant(interp, x) for x in v])
         if is_a(v, np.dtype):
@@ -189,7 +189,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
     if modes or interp.opaque is not None or interp.subgraphs or not interp.restartable or not _is_plain(a):
         return None
-    src, constant = trace.sources.get(id(a)), interp.arrays.constant(interp, a)
+    src, constant = trace.sources.get(a), interp.arrays.constant(interp, a)
     if constant and fn in SHARING and interp.arrays.lies_in_shared(a):
         return None
     if not constant and (src is None or torch.is_inference_mode_enabled() is not trace.start_ambient.inference_mode):
@@ -211,8 +211,8 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
         trace.pin(held, "array")
     else:
         assert src is not None, "an array that is not constant has a source"
-        trace.load(held, trace.guards.access(src, "member", TensorOf(len(interp.arrays.shown.setdefault(id(a), []))), held))
-        interp.arrays.shown[id(a)].append(held)
+        trace.load(held, trace.guards.access(src, "member", TensorOf(len(interp.arrays.shown.setdefault(a, []))), held))
+        interp.arrays.shown[a].append(held)
     if shared:
         return held
     if interp.fakes is not None:

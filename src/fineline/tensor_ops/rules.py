@@ -136,7 +136,7 @@ def _constant(call: Call, rule: Rule) -> Frame | None:
     for a in call.values():
         if is_value(a) and deep_plain(trace, a):
             continue
-        if id(a) not in trace.sources:
+        if a not in trace.sources:
             reason = f"{describe(_bound(fn, call.args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"
             raise _graph_break(fn, call.args, call.kwargs, "FL450", reason, rule)
         identify(trace, a)
@@ -206,7 +206,7 @@ def _guard_defaults(interp: Interp, fn: types.FunctionType) -> None:
     """Guards what the containers hold that are defaults of a function."""
     trace = interp.trace
     interp.see_function(trace, fn)
-    src = trace.sources.get(id(fn))
+    src = trace.sources.get(fn)
     for descriptor, values in ((F_DEFAULTS, fn.__defaults__), (F_KWDEFAULTS, fn.__kwdefaults__)):
         if values and src is not None:
             held = trace.guards.access(src, "member", descriptor, values)
@@ -239,7 +239,7 @@ def _settle(value: Any) -> Any:
 def _substitute(call: Call, rule: Rule) -> Frame | None:
     replacement = rule.replacement
     identify(call.trace, call.fn)
-    if is_a(replacement, types.FunctionType) and id(replacement) not in call.trace.sources:
+    if is_a(replacement, types.FunctionType) and replacement not in call.trace.sources:
         call.trace.pin(replacement, replacement.__qualname__)
     return call.instead(replacement, call.args, call.kwargs)
 

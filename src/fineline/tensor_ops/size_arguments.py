@@ -89,7 +89,7 @@ def _size(call: Call, a: Any) -> Any:
     interp = call.interp
     mutated = interp.trace.recorder.mutated
     # Several storages may lie in the memory of one array of NumPy's.
-    stale = mutated and id(a) in interp.trace.sources
+    stale = mutated and a in interp.trace.sources
     if not stale and interp.known.has(a, mutated):
         return interp.known.numbers(a).item()
     if unbacked.readable(interp, a):
@@ -130,7 +130,7 @@ def subscript(interp: Interp, key: Any) -> Any:
 def guardable(interp: Interp, t: Any) -> bool:
     """Returns whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
     trace = interp.trace
-    if type(t) is not Tensor or interp.opaque is not None or id(t) not in trace.sources or t.dim() or t.dtype not in INTEGERS:
+    if type(t) is not Tensor or interp.opaque is not None or t not in trace.sources or t.dim() or t.dtype not in INTEGERS:
         return False
     # Elsewhere guards would wait for the device at each call.
     if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):
@@ -142,4 +142,4 @@ def guardable(interp: Interp, t: Any) -> bool:
 def guarded(trace: SegmentTrace, t: Tensor) -> Any:
     """Returns the number in ``t``: guarded, or a symbol if it is known to vary."""
     value = t.item()
-    return trace.read(value, trace.guards.access(trace.sources[id(t)], "member", NUMBER, value))
+    return trace.read(value, trace.guards.access(trace.sources[t], "member", NUMBER, value))

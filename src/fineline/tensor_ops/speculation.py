@@ -119,7 +119,7 @@ def _checked(interp: Interp) -> set[int]:
 
 
 def _among(interp: Interp, storages: set[int], targets: Any, known: Any = ()) -> bool:
-    return any([is_a(t, Tensor) and (id(t) in known or _storage(interp.memory(t)) in storages) for t in targets])
+    return any([is_a(t, Tensor) and (t in known or _storage(interp.memory(t)) in storages) for t in targets])
 
 
 def _storage(t: Tensor) -> int:

@@ -164,10 +164,10 @@ class TensorOps:
         if trace.lazy:
             for a in (*args, *(kwargs or {}).values()):
                 deep_plain(trace, a)
-        if is_a(result, Tensor) and not trace.recorder.known(result) and id(result) not in trace.sources:
+        if is_a(result, Tensor) and not trace.recorder.known(result) and result not in trace.sources:
             trace.fault(f"{fn} was thought to answer from metadata, and made a tensor")
         if type(result) in (list, dict):
-            trace.made.add(id(result))
+            trace.made.add(result)
         return result
 
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
@@ -264,7 +264,7 @@ class TensorOps:
             pass
         elif t in (tuple, list) or is_a(result, tuple):
             if t is list:
-                trace.made.add(id(result))
+                trace.made.add(result)
             if not _only_tensors(result):
                 interp.fail("FL505", f"{describe(fn)} gave a number beside tensors", True)
         elif t in VALUES or t in SINGLETONS or is_a(result, PINNED):
@@ -294,15 +294,15 @@ class TensorOps:
             return interp.opaque.run(interp, getattr, (t, name), None, kind)
         if overrides(t):
             raise GraphBreak(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
-        if name in CHANGED_BY_WRITES and id(t) in trace.sources and _written(interp, t):
+        if name in CHANGED_BY_WRITES and t in trace.sources and _written(interp, t):
             # No guard at the start tells it, and in fake mode nothing has been written yet.
             raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
         if kind == "metadata":
             if trace.recorder.unmeasured and not trace.recorder.measured(t):
                 raise by_data(getattr, (t, name), None)
-            if name == "is_leaf" and id(t) in trace.sources:
+            if name == "is_leaf" and t in trace.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
-                return trace.load(t.is_leaf, trace.guards.access(trace.sources[id(t)], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
+                return trace.load(t.is_leaf, trace.guards.access(trace.sources[t], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
             return compute(interp, getattr, (t, name), None)
         if kind == "op":
             if interp.rules is not None:
@@ -315,7 +315,7 @@ class TensorOps:
                 return getattr(t, name)
             return self.keep(interp, name, "call_function", getattr, (fx, name), {}, compute(interp, getattr, (t, name), None))
         if kind == "source":
-            src = trace.sources.get(id(t))
+            src = trace.sources.get(t)
             descr = tensor_descriptor(name)
             if src is None or descr is None:
                 value = getattr(t, name)
@@ -333,9 +333,9 @@ class TensorOps:
     def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
         """Handles ``t.name = value`` for an attribute that C keeps."""
         trace = interp.trace
-        src = trace.sources.get(id(t))
+        src = trace.sources.get(t)
         if name == "grad" and src is not None:
-            if interp.fakes is not None and value is not None and id(value) not in trace.sources:
+            if interp.fakes is not None and value is not None and value not in trace.sources:
                 raise interp.only_live(GraphBreak(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
             trace.mutations.set_slot(t, src, descr, t.grad, value)
             return

@@ -121,12 +121,12 @@ def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: Container[int]) 
     """Returns what a call does to metadata that no graph can hold: to a tensor whose id is among those that ``existed`` when the graph began, or
     as a leaf of autograd; "" if nothing.
     """
-    if id(fn) in _RESHAPERS and args and id(args[0]) in existed:
+    if id(fn) in _RESHAPERS and args and args[0] in existed:
         # The graph's example inputs must look as they did when the graph began.
         if fn is not torch.Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True):
             return "changes the metadata of a tensor that existed before"
     out = kwargs.get("out")
-    if is_a(out, torch.Tensor) and id(out) in existed and 0 in out.shape:
+    if is_a(out, torch.Tensor) and out in existed and 0 in out.shape:
         # What is empty is there to be given its size by what is written.
         return "resizes a tensor that existed before"
     # What AOTAutograd gives for a leaf has no gradient.

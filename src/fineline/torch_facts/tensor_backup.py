@@ -29,7 +29,7 @@ class Kept:
             if len(self.whole) < len(tensors):
                 # All of what they are views of.
                 whole = set(map(id, self.whole))
-                self.parts = [(t, t.untyped_storage().clone()) for t in tensors if id(t) not in whole]
+                self.parts = [(t, t.untyped_storage().clone()) for t in tensors if t not in whole]
         self.versions = [(t, t._version) for t in tensors if not t.is_inference()]
 
     def undo(self) -> None:

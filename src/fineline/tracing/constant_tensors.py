@@ -78,13 +78,13 @@ class ConstantTensors:
         if t.layout is torch.strided and t.device.type == "cpu" and not t.is_inference():
             if not torch._C._functorch.is_functorch_wrapped_tensor(t):
                 memory = self._memory(t)
-                self._held[id(t)] = (t, memory._version, t if value is None else value)
+                self._held[t] = (t, memory._version, t if value is None else value)
                 # What is listed at its address is gone.
                 mutated.discard(memory.untyped_storage()._cdata)
 
     def has(self, t: Tensor, mutated: Collection[int]) -> bool:
         """Returns whether the numbers in ``t`` are known. ``mutated``: storages that the captured code wrote into."""
-        held = self._held.get(id(t))
+        held = self._held.get(t)
         if held is None:
             return False
         t = self._memory(t)
@@ -93,7 +93,7 @@ class ConstantTensors:
     def numbers(self, a: Any) -> Any:
         """Returns ``a`` with the tensor that has the numbers instead of each constant tensor."""
         if is_a(a, Tensor):
-            return self._held[id(a)][2]
+            return self._held[a][2]
         return type(a)([self.numbers(x) for x in a]) if type(a) in (tuple, list) else a
 
     def all_known(self, values: Any, mutated: Collection[int]) -> bool:
@@ -123,7 +123,7 @@ class ConstantTensors:
     # -- symbolic numbers ----------------------------------------------------------------------------------------------
     def number(self, t: Any, mutated: Collection[int]) -> Any:
         """Returns the symbolic number that is all of ``t``; None if there is none."""
-        held = self._symbolic.get(id(t))
+        held = self._symbolic.get(t)
         if held is None or held[1] != held[0]._version or held[0].untyped_storage()._cdata in mutated:
             return None
         return held[2]
@@ -145,7 +145,7 @@ class ConstantTensors:
             return
         number = compute(*values) if compute is not None and not rounding else None
         if number is not None and (type(number) is not torch.SymInt or _fits(number)):
-            self._symbolic[id(result)] = result, result._version, number
+            self._symbolic[result] = result, result._version, number
             mutated.discard(result.untyped_storage()._cdata)
 
     def _whole(self, a: Any, mutated: set[int]) -> Any:

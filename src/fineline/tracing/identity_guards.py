@@ -83,14 +83,14 @@ def guard_arguments(trace: Any, error: BaseException, src: Source) -> None:
 
 def identify(trace: Any, obj: Any) -> None:
     """Guards that ``obj`` is this object, because it is looked up by identity among others that the program may not know."""
-    src = trace.sources.get(id(obj))
+    src = trace.sources.get(obj)
     if src is not None and src.op != "pin":
         trace.guards.check(src, "is", obj)
 
 
 def known_code(trace: Any, fn: FunctionType) -> None:
     """Guards that ``fn`` is this function, or another one made by the same ``def``, because the treatment of its call depends on that."""
-    src = trace.sources.get(id(fn))
+    src = trace.sources.get(fn)
     if src is not None and src.op != "pin" and "function" not in src.checked:
         trace.guards.check(trace.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
 
@@ -100,7 +100,7 @@ def parts(trace: Any, obj: Any) -> tuple:
     t = type(obj)
     if t is MethodType:
         bound = tuple([d.__get__(obj, t) for d in METHOD])
-        src = trace.sources.get(id(obj))
+        src = trace.sources.get(obj)
         if src is not None:
             trace.load_members(obj, src, METHOD)
         return bound
@@ -115,14 +115,14 @@ def guard_identity(trace: Any, a: Any, b: Any) -> None:
         trace.symbols.inlined.keep(b)
     if a is b:
         return
-    sa, sb = trace.sources.get(id(a)), trace.sources.get(id(b))
+    sa, sb = trace.sources.get(a), trace.sources.get(b)
     if sa is not None and sb is not None and type(a) is type(b):
         trace.guards.distinct((sb, sa))
 
 
 def guard_distinct(trace: Any, values: Any, hashed: bool = False) -> None:
     """Guards that the parts of ``values`` stay different objects if C compares them by identity, or looks them up if ``hashed``."""
-    found = [trace.sources.get(id(obj)) for obj in leaves(trace, values, hashed)]
+    found = [trace.sources.get(obj) for obj in leaves(trace, values, hashed)]
     trace.guards.distinct({src.reg: src for src in found if src is not None}.values())
 
 
@@ -132,7 +132,7 @@ def guard_distinct_from(trace: Any, obj: Any, among: Any) -> None:
     if not others:
         return
     among = {id(part): part for other in others for part in parts(trace, other)}
-    for src in [trace.sources.get(id(part)) for one in mine for part in parts(trace, one)]:
+    for src in [trace.sources.get(part) for one in mine for part in parts(trace, one)]:
         if src is None:
             continue
         found = [s for s in map(trace.sources.get, among) if s is not None and s is not src]
@@ -161,7 +161,7 @@ def leaves(trace: Any, values: Any, hashed: bool = False, depth: int = 0) -> Ite
 def guard_mro(trace: Any, cls: type) -> None:
     """Guards the MRO of a class, because an answer follows from its bases."""
     if cls.__flags__ & HEAP_TYPE:
-        src = trace.sources.get(id(cls)) if cls in trace.classes else None
+        src = trace.sources.get(cls) if cls in trace.classes else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
         # By its items: assigning __bases__ there and back gives another tuple.
         trace.load_members(cls, src, (CLASS_MRO,))
@@ -169,12 +169,12 @@ def guard_mro(trace: Any, cls: type) -> None:
 
 def guard_subclass(trace: Any, cls: type, classes: Any, answer: bool) -> None:
     """Guards what an abstract class answers when asked if ``cls`` is one of its own: a later ``register`` may change it."""
-    made = trace.sources.get(id(cls)) if cls in trace.classes and classes not in trace.classes else None
+    made = trace.sources.get(cls) if cls in trace.classes and classes not in trace.classes else None
     if made is not None and made.op != "pin":
         text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
         trace.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
         return
-    src = (trace.sources.get(id(classes)) if classes in trace.classes else None) or trace.guards.pin(classes, classes.__qualname__)
+    src = (trace.sources.get(classes) if classes in trace.classes else None) or trace.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
     trace.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 

@@ -31,10 +31,10 @@ class Inlined:
 
     def note(self, value: Any, code: CodeType) -> None:
         t = type(value)
-        if id(value) in self._given:
+        if value in self._given:
             return
         if t in (list, dict, set):
-            self._given[id(value)] = value, _items(value), code
+            self._given[value] = value, _items(value), code
         if t in (tuple, list, set, dict):
             for item in (*value.keys(), *value.values()) if t is dict else value:
                 self.note(item, code)
@@ -47,8 +47,8 @@ class Inlined:
 
     def keep(self, value: Any) -> None:
         """Stops inlining the function whose result ``value`` outlives the segment."""
-        if id(value) in self._given:
-            self.settle(self._given[id(value)][2])
+        if value in self._given:
+            self.settle(self._given[value][2])
 
     def check(self, interp: Any) -> None:
         """Checks at the end of the segment that no inlined call is running, and that their results are unchanged; otherwise stops inlining."""

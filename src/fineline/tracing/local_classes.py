@@ -169,9 +169,9 @@ def _is_read_by_content(cls: type) -> bool:
 
 def meet_class(trace: Any, cls: type, src: Any) -> None:
     """Decides how guards know a class that is first met after a graph break: by what it holds, if an eager call makes it anew each time."""
-    if id(cls) in trace.met:
+    if cls in trace.met:
         return
-    trace.met.add(id(cls))
+    trace.met.add(cls)
     if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE:
         root = root_of(src)
         if root.op == "root" and not trace.classes.is_given(cls):
@@ -275,7 +275,7 @@ def find(trace: Any, cls: type, name: str) -> type | None:
         local = k in trace.classes
         if here and not local:
             return k
-        src = (trace.sources.get(id(k)) if local else None) or guards.pin(k, k.__qualname__)
+        src = (trace.sources.get(k) if local else None) or guards.pin(k, k.__qualname__)
         if here:
             descr = TYPE_DICT.__get__(k)[name]
             load_item(trace, descr, guards.access(src, "member", ClassItem(name), descr))

@@ -71,15 +71,15 @@ class MutationLog:
 
     def wrote(self, obj: Any) -> bool:
         """Returns whether an object, other than a dict, was written to: what it holds is then not what the next call will find."""
-        return self._meet(self.written.get(id(obj))) is not None
+        return self._meet(self.written.get(obj)) is not None
 
     def is_dirty(self, d: Any, key: Any) -> bool:
-        w = self.written[id(d)]
+        w = self.written[d]
         dirty = w.whole or key in w.keys
         return dirty and self._meet(w, key) is w
 
     def before(self, obj: Any) -> Any:
-        w = self._meet(self.written.get(id(obj)))
+        w = self._meet(self.written.get(obj))
         return obj if w is None else w.before
 
     def _meet(self, w: Written | None, key: Any = EMPTY) -> Written | None:
@@ -91,10 +91,10 @@ class MutationLog:
         """Notes a write that is about to happen: of ``key`` of ``obj``, or, without a key, of any part of it."""
         if self.met is not None:
             self.met.append(("changes", src, _text(src, key)))
-        w = self.written.get(id(obj))
+        w = self.written.get(obj)
         if w is None:
             kind, before = _copy(obj)
-            w = self.written[id(obj)] = Written(obj, src, kind, before)
+            w = self.written[obj] = Written(obj, src, kind, before)
         if key is EMPTY:
             w.whole = True
         else:
@@ -104,13 +104,13 @@ class MutationLog:
         """Returns whether ``value``, which ``obj`` holds since before the segment, may be a symbol, or have some in it."""
         if type(value) not in _NUMBERS or type(obj) not in _HOLDERS:
             return False
-        return id(obj) not in self.written or (is_a(obj, dict) and not self.is_dirty(obj, key))
+        return obj not in self.written or (is_a(obj, dict) and not self.is_dirty(obj, key))
 
     def replace(self, obj: Any, key: Any, value: Any) -> None:
         """Lets ``value`` stand for what a dict, list or deque holds, as if it had been there before."""
         self.replaced.append((obj, key, obj[key], value))
         obj[key] = value
-        w = self.written.get(id(obj))
+        w = self.written.get(obj)
         if w is not None:
             w.before[key] = value
 
@@ -145,7 +145,7 @@ class MutationLog:
         """Notes that ``first`` is put before the ``old`` traceback entries of an exception that passes frames."""
         if not self.slot_written(e, TRACEBACK):
             self.note_slot(e, src, TRACEBACK, old)
-            self.seams[id(first)] = first, src
+            self.seams[first] = first, src
 
     def slot_written(self, obj: Any, descriptor: Any) -> bool:
         slot = self.slots.get((id(obj), id(descriptor)))
@@ -167,9 +167,9 @@ class MutationLog:
 
     def note_version(self, t: Tensor) -> None:
         """Keeps the version of a tensor, which is about to change."""
-        if id(t) in self.versions or t.is_inference():
+        if t in self.versions or t.is_inference():
             return
-        self.versions[id(t)] = t, t._version
+        self.versions[t] = t, t._version
         if not t.requires_grad and not t._is_view():
             self.plain.append(t)
 

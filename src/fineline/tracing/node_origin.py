@@ -77,7 +77,7 @@ def _add_module(trace: SegmentTrace, f: Frame, trail: Trail) -> None:
     if type(first) is CellType:
         first = contents(first)
     if is_a(first, nn.Module):
-        trail.source, trail.cls, trail.key = trace.sources.get(id(first)), type(first), id(first)
+        trail.source, trail.cls, trail.key = trace.sources.get(first), type(first), id(first)
 
 
 def _outermost(f: Frame) -> bool:

@@ -158,7 +158,7 @@ class SegmentTrace:
             return v
         if t in VALUES and (t is not slice or is_value(v)):
             if t in LAZY or t in NUMPY_SCALARS:
-                if id(v) in self.lazy:
+                if v in self.lazy:
                     # A second way to the very number: a program that took one for the other would be wrong.
                     self.settle(v)
                 elif src.op == "root" and not (t is int and -6 < v < 257):
@@ -166,10 +166,10 @@ class SegmentTrace:
                     return v
             guards.check(src, "eq", v)
             return v
-        if (known := self.sources.get(id(v))) is not None:
+        if (known := self.sources.get(v)) is not None:
             if known is not src:
                 guards.check(src, "same", known.reg)
-            for i, item in enumerate(v if id(v) in self.symbolic else ()):
+            for i, item in enumerate(v if v in self.symbolic else ()):
                 # Who gets it this way finds the numbers themselves in it.
                 self.load(item, guards.access(known, "index", i, item))
             return v
@@ -214,7 +214,7 @@ class SegmentTrace:
     def put_off(self, v: Any, src: Source) -> None:
         """Defers the guard on a number that code has only moved so far: guards its type."""
         self.guards.check(src, "type", type(v))
-        self.lazy[id(v)] = src
+        self.lazy[v] = src
         self.kept.append(v)
         self.numpy = self.numpy or type(v) in NUMBERS
 
@@ -231,14 +231,14 @@ class SegmentTrace:
     def _read_tuple(self, v: tuple, src: Source) -> tuple:
         """Returns a tuple, or a ``torch.Size``, or what stands for it: one with symbols for the numbers in it that vary."""
         guards = self.guards
-        found = self.symbolic.get(id(v))
-        if found is None and not src.checked and id(v) not in self.sources:
+        found = self.symbolic.get(v)
+        if found is None and not src.checked and v not in self.sources:
             items = [(x, guards.access(src, "index", i, x)) for i, x in enumerate(v)]
             if any([type(x) in LAZY and self.symbols.varying.number(part, x) for x, part in items]):
                 self.check_type(src, type(v))
                 guards.check(src, "len", len(v))
                 self.adopt(v, src)
-                found = self.symbolic[id(v)] = type(v)([self.read(x, part) for x, part in items])
+                found = self.symbolic[v] = type(v)([self.read(x, part) for x, part in items])
                 self.adopt(found, src)
                 return found
         self.load(v, src)
@@ -252,7 +252,7 @@ class SegmentTrace:
 
     def load_partial(self, fn: functools.partial) -> None:
         """Guards the contents of a ``functools.partial`` that is about to be read."""
-        src = self.sources.get(id(fn))
+        src = self.sources.get(fn)
         if src is not None:
             self.load_members(fn, src, PARTIAL)
             self.expand(fn.keywords)
@@ -263,7 +263,7 @@ class SegmentTrace:
 
     def adopt(self, v: Any, src: Source) -> None:
         """Makes ``src`` the source of ``v``, and keeps ``v`` alive."""
-        self.sources[id(v)] = src
+        self.sources[v] = src
         self.kept.append(v)
 
     def forget(self) -> None:
@@ -281,11 +281,11 @@ class SegmentTrace:
 
     def settle(self, v: Any) -> None:
         """Guards the value of a number whose guard was deferred, because the code uses the value."""
-        if (src := self.lazy.get(id(v))) is not None:
+        if (src := self.lazy.get(v)) is not None:
             self.guards.check(src, "eq", v)
 
     def pin(self, v: Any, name: str) -> Source:
-        src = self.sources.get(id(v))
+        src = self.sources.get(v)
         if src is None:
             src = self.guards.pin(v, name)
             self.adopt(v, src)
@@ -298,7 +298,7 @@ class SegmentTrace:
 
     def check_type(self, src: Source, t: type) -> None:
         """Guards the type of what ``src`` gives."""
-        if self.given is not None and id(t) not in self.met:
+        if self.given is not None and t not in self.met:
             meet_class(self, t, src)
         if self.classes and t in self.classes:
             self.load(t, self.guards.access(src, "member", CLASS_OF, t))
@@ -313,54 +313,54 @@ class SegmentTrace:
 
     def fresh(self, v: Any) -> Any:
         """Notes a mutable object as made in this segment; -> the object."""
-        self.made.add(id(v))
+        self.made.add(v)
         return v
 
     # -- instance dicts ----------------------------------------------------------------------------------------------
     def dict_source(self, obj: Any, d: dict) -> Source | None:
         """Returns the source of an existing object's ``__dict__``; None if the object was made here."""
-        src = self.sources.get(id(d))
+        src = self.sources.get(d)
         if src is None:
-            owner = self.sources.get(id(obj))
+            owner = self.sources.get(obj)
             if owner is None and is_a(obj, types.ModuleType):
                 owner = self.pin(obj, str(d.get("__name__", "module")))
-            elif owner is None and is_a(obj, enum.Enum) and id(obj) not in self.made:
+            elif owner is None and is_a(obj, enum.Enum) and obj not in self.made:
                 # Members, and the ones that flags make of several, stay as long as their class.
                 owner = self.pin(obj, type(obj).__name__)
             if owner is None:
-                if id(obj) not in self.made and self.active and not (is_a(obj, Tensor) and self.recorder.known(obj)):
+                if obj not in self.made and self.active and not (is_a(obj, Tensor) and self.recorder.known(obj)):
                     self.fault(f"an object of type {type(obj).__name__} of unknown origin is read")
                 return None
             src = self.guards.access(owner, "dict", None, d)
             self.adopt(d, src)
         elif (src.op != "dict" or src.parent is None or src.parent.value is not obj) and not is_a(obj, types.ModuleType):
-            owner = self.sources.get(id(obj))
+            owner = self.sources.get(obj)
             if owner is not None:
                 self.guards.check(self.guards.access(owner, "dict", None, d), "same", src.reg)
         return src
 
     def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:
         """Returns a value just read from dict ``d`` under ``key``."""
-        if src is None or id(d) in self.expanded:
+        if src is None or d in self.expanded:
             return value
-        if id(d) in self.mutations.written and self.mutations.is_dirty(d, key):
+        if d in self.mutations.written and self.mutations.is_dirty(d, key):
             return value
         found = self.guards.access(src, "key", key, value)
-        if type(value) in NUMBERS and (self.lazy.get(id(value)) is found or not (found.checked or id(value) in self.lazy)):
+        if type(value) in NUMBERS and (self.lazy.get(value) is found or not (found.checked or value in self.lazy)):
             self.put_off(value, found)
             return value
         return self.read(value, found)
 
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
         """Guards that ``key`` is absent from ``d``."""
-        if src is None or id(d) in self.expanded or (id(d) in self.mutations.written and self.mutations.is_dirty(d, key)):
+        if src is None or d in self.expanded or (d in self.mutations.written and self.mutations.is_dirty(d, key)):
             return
         self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
 
     def guard_presence(self, d: dict, src: Source, key: str) -> None:
         """Guards whether ``key``, which is about to be deleted, was there before: this decides where a later write puts it."""
         before = self.mutations.before(d)
-        if id(d) in self.expanded:
+        if d in self.expanded:
             return
         if key in before:
             self.guards.access(src, "key", key, before[key])
@@ -432,7 +432,7 @@ class SegmentTrace:
     def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
         """Loads an item of a container that C is about to read as a whole; a symbol replaces an item that varies in the container."""
         symbols = self.symbols
-        if type(v) in LAZY and is_a(obj, dict) and id(obj) in self.mutations.written and self.mutations.is_dirty(obj, key):
+        if type(v) in LAZY and is_a(obj, dict) and obj in self.mutations.written and self.mutations.is_dirty(obj, key):
             # It was written over: nobody finds the old number any more.
             return
         if symbols is None or not symbols.varying.found or is_a(self.recorder, Part) or not self.mutations.replaceable(obj, key, v):
@@ -442,7 +442,7 @@ class SegmentTrace:
 
     def _load_key(self, k: Any) -> None:
         """Loads a key that is an object: the ``keys`` check guards its identity, and its source is a pin."""
-        if not is_value(k) and id(k) in self.sources:
+        if not is_value(k) and k in self.sources:
             # What else it is reached by must still lead to this very key.
             identify(self, k)
         elif not is_value(k):
@@ -461,11 +461,11 @@ class SegmentTrace:
         """Returns the FX node that stands for ``t``."""
         node = self.recorder.find(t)
         if node is None:
-            src = self.sources.get(id(t))
+            src = self.sources.get(t)
             if src is None:
                 self.fault(f"a tensor of unknown origin, shape {tuple(t.shape)}, reached an operator")
                 return None
-            if self.symbols is not None and id(t) in self.symbols.unsized:
+            if self.symbols is not None and t in self.symbols.unsized:
                 raise NotForGraph(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
             node = self.recorder.placeholder(t, src.key if is_a(src.key, str) and src.key.isidentifier() else "arg", src)
         return node
@@ -475,7 +475,7 @@ class SegmentTrace:
         t = type(a)
         if t in PLAIN_TENSORS:
             return self.node(a)
-        if t in FX_CONSTANTS and id(a) not in self.texts:
+        if t in FX_CONSTANTS and a not in self.texts:
             if self.lazy:
                 self.settle(a)
             return a if (t is not float or a == a) and t is not complex else self.recorder.literal(a)

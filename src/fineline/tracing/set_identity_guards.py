@@ -64,11 +64,11 @@ class Lookups:
         for part in (*parts(trace, v), *leaves(trace, (v,))):
             if is_value(part) or is_a(part, (tuple, frozenset)):
                 continue
-            src = trace.sources.get(id(part))
+            src = trace.sources.get(part)
             if src is not None:
                 self.told.setdefault(src.reg, src)
-            elif id(part) in trace.made:
-                self.made.add(id(part))
+            elif part in trace.made:
+                self.made.add(part)
             else:
                 self.unknown = True
 
@@ -82,11 +82,11 @@ class Lookups:
 
 def lookups(trace: SegmentTrace, target: set) -> Lookups:
     """Returns what is known of ``target``, whatever has been added to it."""
-    found: Lookups | None = trace.lookups.get(id(target))
+    found: Lookups | None = trace.lookups.get(target)
     if found is None or found.target() is not target:
         if found is not None:
             found.guard(trace)
-        found = trace.lookups[id(target)] = Lookups(target)
+        found = trace.lookups[target] = Lookups(target)
     found.follow(trace)
     return found
 
@@ -95,15 +95,15 @@ def look_up(trace: SegmentTrace, obj: Any, target: set) -> None:
     """Notes that ``obj`` is looked up in a set made here, and maybe added to it."""
     found = lookups(trace, target)
     found.tell(trace, obj)
-    if id(obj) in trace.sources or is_value(obj):
+    if obj in trace.sources or is_value(obj):
         found.last = (obj,)
-    elif id(obj) in trace.made:
+    elif obj in trace.made:
         found.last = (NEW,)
 
 
 def rewritten(trace: SegmentTrace, target: Any) -> None:
     """Guards what is known of ``target``, which is about to be written as a whole, and forgets it."""
-    found: Lookups | None = trace.lookups.pop(id(target), None)
+    found: Lookups | None = trace.lookups.pop(target, None)
     if found is not None:
         found.guard(trace)
 
@@ -127,16 +127,16 @@ class Keys:
     def tell(self, trace: SegmentTrace, key: Any) -> None:
         """Notes that ``key``, and what it binds, are not the objects that were here before."""
         for part in parts(trace, key):
-            src = trace.sources.get(id(part))
+            src = trace.sources.get(part)
             if src is not None:
                 self.told[id(part)] = src
-            elif part is key and id(key) in trace.made:
-                self.made.add(id(key))
+            elif part is key and key in trace.made:
+                self.made.add(key)
 
 
 def look_up_key(trace: SegmentTrace, obj: Any, among: Any) -> None:
     """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
-    found = trace.keys.setdefault(id(among), Keys())
+    found = trace.keys.setdefault(among, Keys())
     unseen = found.unseen(trace, {id(obj), *map(id, among)})
     if not unseen - {id(obj)}:
         # Most dicts are filled key by key.

@@ -145,7 +145,7 @@ class Symbols:
         loose = self.varying.loose(src, t)
         if loose and breaks_here(self.interp.options.breaks) == "any":
             # What looks at it runs at a graph break: nothing else depends on how large it is.
-            self.unsized.add(id(t))
+            self.unsized.add(t)
             strides = None if facts.strides is None else (None,) * len(facts.strides)
             return facts._replace(sizes=tuple([None if d in loose else n for d, n in enumerate(facts.sizes)]), strides=strides)
         dims = self.varying.dims(src, t)
@@ -155,9 +155,9 @@ class Symbols:
         return facts._replace(sizes=sizes, strides=(None,) * len(sizes))
 
     def _context(self, t: Tensor) -> tuple[Any, Any]:
-        if id(t) in self.unsized:
+        if t in self.unsized:
             raise NotFakeable(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
-        src = self.trace.sources.get(id(t))
+        src = self.trace.sources.get(t)
         if src is None:
             return None, None
         dims, strides = self.varying.dims(src, t), self.varying.strides(src, t)
@@ -171,7 +171,7 @@ class Symbols:
         return symbolic, Path(src.text())
 
     def _bind(self, t: Tensor, fake: Tensor) -> None:
-        src = self.trace.sources[id(t)]
+        src = self.trace.sources[t]
         dims = self.varying.dims(src, t)
         for d, size in enumerate(fake.shape):
             if d in dims:

@@ -58,8 +58,8 @@ class Traces:
             if stub is None:
                 stub = self._stubs[info, at, names] = standing_for(_stub.__code__, info.code, info.position_at(info.offsets[at]), line, names)
             tb = TracebackType(tb, _made(stub, frame.globals, variables.values()), 0, line)
-            if trace.active and tb.tb_next is self._inner and id(e) in trace.sources:
-                trace.mutations.note_trace(e, trace.sources[id(e)], self._inner, tb)
+            if trace.active and tb.tb_next is self._inner and e in trace.sources:
+                trace.mutations.note_trace(e, trace.sources[e], self._inner, tb)
         TRACEBACK.__set__(e, tb)
         self._error, self._inner, self._passed = None, None, []
 
@@ -94,7 +94,7 @@ def frames_behind(e: BaseException) -> TracebackType | None:
 def traceback_of(e: BaseException, trace: SegmentTrace) -> TracebackType | None:
     """Returns the traceback of ``e``, guarded if the segment has found it there."""
     tb: TracebackType | None = TRACEBACK.__get__(e)
-    src = trace.sources.get(id(e))
+    src = trace.sources.get(e)
     if src is not None and trace.active and not trace.mutations.slot_written(e, TRACEBACK):
         trace.load(tb, trace.guards.access(src, "member", TRACEBACK, tb))
     return tb

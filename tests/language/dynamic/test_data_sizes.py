@@ -85,7 +85,7 @@ def test_arguments_that_wait_lie_where_others_have(monkeypatch: pytest.MonkeyPat
 
     def poisoned(self: FrameStateBuilder, interp: Any, graph_break: Any, *args: Any, **kwargs: Any) -> None:
         if graph_break.then is not None and graph_break.then.__name__ == "_sized":
-            interp.trace.made.add(id(graph_break.data[1]))
+            interp.trace.made.add(graph_break.data[1])
             met.append(graph_break)
         begin(self, interp, graph_break, *args, **kwargs)
 

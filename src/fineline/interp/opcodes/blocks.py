@@ -57,7 +57,7 @@ def _raise_from(interp: Interp, f: Frame, cause: Any, then: None, exc: BaseExcep
 
 def _exception_changes(interp: Interp, exc: BaseException) -> None:
     """Ends the capture if an exception that existed before is raised, because the program would have to change it again."""
-    if interp.trace.active and id(exc) in interp.trace.sources:
+    if interp.trace.active and exc in interp.trace.sources:
         interp.fail("FL424", "an exception object that existed before the call is raised", False)
 
 
@@ -145,7 +145,7 @@ def _reraised(orig: BaseException, excs: list) -> BaseException | None:
     same = [e for e in excs if is_a(e, BaseExceptionGroup) and _same_metadata(e, orig)]
     raised = [e for e in excs if not any(e is s for s in same)]
     leaves = {id(x) for e in same for x in _leaves(e)}
-    again = orig.subgroup(lambda e: id(e) in leaves) if leaves else None
+    again = orig.subgroup(lambda e: e in leaves) if leaves else None
     if not raised:
         return again
     if again is not None:
@@ -240,7 +240,7 @@ def IMPORT_NAME(interp: Interp, f: Frame, arg: int) -> None:
         for key in dict.fromkeys((full, full if fromlist else full.partition(".")[0])):
             if key in sys.modules:
                 trace.load(sys.modules[key], trace.guards.access(modules, "key", key, sys.modules[key]))
-        if id(module) not in trace.sources:
+        if module not in trace.sources:
             trace.pin(module, full)
     f.stack.append(module)
 

@@ -38,7 +38,7 @@ def BUILD_TUPLE(interp: Interp, f: Frame, arg: int) -> None:
 
 def BUILD_LIST(interp: Interp, f: Frame, arg: int) -> None:
     items = _popn(f, arg)
-    interp.trace.made.add(id(items))
+    interp.trace.made.add(items)
     f.stack.append(items)
 
 
@@ -77,7 +77,7 @@ def BUILD_MAP(interp: Interp, f: Frame, arg: int) -> None:
 def BUILD_CONST_KEY_MAP(interp: Interp, f: Frame, arg: int) -> None:
     keys = f.stack.pop()
     out = dict(zip(keys, _popn(f, arg), strict=True))
-    interp.trace.made.add(id(out))
+    interp.trace.made.add(out)
     f.stack.append(out)
 
 
@@ -92,7 +92,7 @@ def BUILD_SLICE(interp: Interp, f: Frame, arg: int) -> None:
 def _growing(interp: Interp, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
     """Returns what a comprehension, or a call's keywords, add to: after a graph break it is a live value of before. ``fn`` is what adds to it."""
     trace = interp.trace
-    src = trace.sources.get(id(container))
+    src = trace.sources.get(container)
     try:
         # What a list holds before stays what it is, whatever it is, when something is appended.
         for one in (*read, *(() if type(container) is list else (container,))) if trace.active else ():
@@ -143,7 +143,7 @@ def SET_UPDATE(interp: Interp, f: Frame, arg: int) -> Frame | None:
 def DICT_UPDATE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
-    if type(source) is dict and id(source) in interp.trace.made and id(source) not in interp.trace.sources:
+    if type(source) is dict and source in interp.trace.made and source not in interp.trace.sources:
         # A long display is built of pieces: only what is new is looked at, as where one entry is added.
         for key in source:
             _key_plain(interp, key, target, dict.update, [target, source])
@@ -212,7 +212,7 @@ def _spread_star(interp: Interp, f: Frame, items: list, then: None, arg: int) ->
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
     end = len(items) - after
     middle = items[before:end]
-    interp.trace.made.add(id(middle))
+    interp.trace.made.add(middle)
     f.stack.extend(reversed(items[end:]))
     f.stack.append(middle)
     f.stack.extend(reversed(items[:before]))
@@ -236,7 +236,7 @@ def MAKE_FUNCTION(interp: Interp, f: Frame, arg: int) -> None:
     module = f.globals.get("__name__")
     if fn.__module__ != module:
         fn.__module__ = module  # type: ignore[assignment]
-    interp.trace.made.add(id(fn))
+    interp.trace.made.add(fn)
     s.append(fn)
 
 

@@ -39,7 +39,7 @@ def FOR_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if t is InterpretedGenerator:
         return interp.resume_generator(f, it, None, None, _EXHAUSTED)
     trace = interp.trace
-    if t in c_calls.ITERATORS and id(it) not in trace.sources and c_calls.plain(trace, it):
+    if t in c_calls.ITERATORS and it not in trace.sources and c_calls.plain(trace, it):
         try:
             f.stack.append(next_item(trace, it))
         except StopIteration:
@@ -65,14 +65,14 @@ def FOR_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 
 def _loaded(trace: SegmentTrace, step: Any, name: str = "value") -> Any:
-    src = trace.sources.get(id(step))
+    src = trace.sources.get(step)
     value = getattr(step, name)
     return value if src is None else trace.load(value, trace.guards.access(src, "member", type(step).__dict__[name], value))
 
 
 def _item_of(interp: Interp, step: Stepped, kind: type) -> Any:
     """Returns the item that an iterator of that type gave at a graph break, with the guards that a loop's items have."""
-    src = interp.trace.sources.get(id(step)) if interp.trace.active else None
+    src = interp.trace.sources.get(step) if interp.trace.active else None
     if src is None:
         return step.value
     return read_item(interp, step.value, interp.trace.guards.access(src, "member", type(step).__dict__["value"], step.value), kind in TUPLES_OF)
@@ -114,7 +114,7 @@ _SAME = Delivery(_same)
 def ended(interp: Interp, f: Frame, on_stop: Delivery, stop: StopIteration) -> Frame | None:
     """Goes on in ``f`` behind the end of an iterator."""
     trace, value = interp.trace, STOP_VALUE.__get__(stop)
-    if trace.active and on_stop.function is _sent and (src := trace.sources.get(id(stop))) is not None:
+    if trace.active and on_stop.function is _sent and (src := trace.sources.get(stop)) is not None:
         value = trace.load(value, trace.guards.access(src, "member", STOP_VALUE, value))
     return interp.finish(f, value, on_stop)
 
@@ -170,7 +170,7 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
     if is_a(v, (list, dict, tuple, set, frozenset)):
         return Delivery(truth, then).of(length, interp, f, v)
     if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
-        if (trace.active and id(v) not in trace.made) or t not in c_calls.VIEWS:
+        if (trace.active and v not in trace.made) or t not in c_calls.VIEWS:
             raise GraphBreak(bool, (v,), None, "FL412", f"the truth of a {t.__name__}")
         return interp.finish(f, bool(v), then)
     return interp.finish(f, True if t not in c_calls.VIEWS else bool(v), then)
@@ -340,7 +340,7 @@ def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if f.then is None:
         back.stack.append(value)
         return back
-    if type(value) is list and interp.trace.active and id(value) in interp.trace.sources and is_own(f.info.code):
+    if type(value) is list and interp.trace.active and value in interp.trace.sources and is_own(f.info.code):
         # After a graph break it is a live value of before, and the interpreter is about to read it.
         interp.trace.expand(value)
     return interp.finish(back, value, f.then) or back
@@ -350,7 +350,7 @@ def RETURN_GENERATOR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     caller = f.back
     called_at = (caller.info.code, caller.ip - 1) if caller is not None and not is_own(caller.info.code) else None
     gen = InterpretedGenerator(f, interp.drive, called_at)
-    interp.trace.made.add(id(gen))
+    interp.trace.made.add(gen)
     interp.stand_ins.append(weakref.ref(gen))
     interp.depth -= 1
     back, f.back = f.back, None
@@ -378,7 +378,7 @@ def SEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if type(receiver) is InterpretedGenerator:
         return interp.resume_generator(f, receiver, value, None, SENT)
     if value is None:
-        if type(receiver) in c_calls.ITERATORS and id(receiver) not in interp.trace.sources:
+        if type(receiver) in c_calls.ITERATORS and receiver not in interp.trace.sources:
             try:
                 f.stack.append(next_item(interp.trace, receiver))
             except StopIteration as stop:

@@ -132,13 +132,13 @@ class _Entry:
             settle(self._cap, value)
             return value
         t = type(value)
-        if id(value) in self._copies:
-            return self._copies[id(value)]
+        if value in self._copies:
+            return self._copies[value]
         return self._copied(value, _MOST_ITEMS) if t in _CONTAINERS else NULL
 
     def _copied(self, container: Any, most: float) -> Any:
         """Returns a copy of a list or a dict that the captured code has made, and of those in it."""
-        own = id(container) in self._cap.made and id(container) not in self._cap.sources
+        own = container in self._cap.made and container not in self._cap.sources
         if not own or len(container) > most or self._depth == _MOST_DEEP:
             return NULL
         copy: Any = type(container)()
@@ -152,14 +152,14 @@ class _Entry:
         return copy
 
     def _note(self, value: Any, copy: Any) -> None:
-        self._copies[id(value)] = copy
-        self._originals[id(copy)] = value
+        self._copies[value] = copy
+        self._originals[copy] = value
 
     def _taken(self, holder: list | tuple, at: int, references: int) -> Any:
         """Returns what `_copy` does, or a copy of an iterator, which nobody else may take items from."""
         if type(holder[at]) not in _ITERATORS:
             return self._copy(holder[at])
-        if _references(holder, at) != references or id(holder[at]) in self._cap.sources:
+        if _references(holder, at) != references or holder[at] in self._cap.sources:
             return NULL
         copy = self._iterator(holder[at])
         if copy is not NULL:
@@ -182,7 +182,7 @@ class _Entry:
         if t is tuple:
             settle(self._cap, args[at])
             return args[at] if all(map(is_plain, args[at])) else NULL
-        if t is list and id(args[at]) not in self._copies:
+        if t is list and args[at] not in self._copies:
             return self._copied(args[at], float("inf"))
         return self._taken(args, at, references)
 
@@ -190,16 +190,16 @@ class _Entry:
         """Returns whether the capture may go on with what a loop gives: with plain values, and containers of these."""
         todo, seen = [*values, *self._copies.values()], set[int]()
         for value in todo:
-            if value is NULL or is_plain(value) or id(value) in seen:
+            if value is NULL or is_plain(value) or value in seen:
                 continue
-            seen.add(id(value))
+            seen.add(value)
             t = type(value)
             if t in _MADE:
                 self._found.append(value)
                 if t is not list and not all(map(is_plain, value)):
                     return False
                 todo += _items(value) if t in _CONTAINERS else ()
-            elif id(value) not in self._originals:
+            elif value not in self._originals:
                 return False
         return True
 
@@ -214,7 +214,7 @@ class _Entry:
 
     def value(self, value: Any) -> Any:
         """Returns what the captured code has in place of what a loop gave."""
-        return self._originals.get(id(value), value)
+        return self._originals.get(value, value)
 
 
 def _items(container: list | dict) -> list:

@@ -66,7 +66,7 @@ def DELETE_FAST(interp: Interp, f: Frame, arg: int) -> None:
 def MAKE_CELL(interp: Interp, f: Frame, arg: int) -> None:
     v = f.local[arg]
     cell = types.CellType() if v is NULL else types.CellType(v)
-    interp.trace.made.add(id(cell))
+    interp.trace.made.add(cell)
     f.local[arg] = cell
 
 
@@ -88,8 +88,8 @@ def LOAD_DEREF(interp: Interp, f: Frame, arg: int) -> None:
         return
     except ValueError:
         pass  # What is raised below has no context: the user's code has met no such error.
-    if interp.trace.active and id(cell) in interp.trace.sources and not interp.trace.mutations.wrote(cell):
-        interp.trace.guards.check(interp.trace.sources[id(cell)], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
+    if interp.trace.active and cell in interp.trace.sources and not interp.trace.mutations.wrote(cell):
+        interp.trace.guards.check(interp.trace.sources[cell], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
     raise _unbound(f, arg)
 
 
@@ -98,7 +98,7 @@ def _cell_is_empty(cell: types.CellType) -> bool:
 
 
 def _write_cell(interp: Interp, cell: types.CellType) -> None:
-    src = interp.trace.sources.get(id(cell))
+    src = interp.trace.sources.get(cell)
     if src is not None:
         interp.trace.mutations.note(cell, src)
 
@@ -121,7 +121,7 @@ def LOAD_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
     if arg & 1:
         f.stack.append(NULL)
     name = f.info.names[arg >> 1]
-    cache = interp.trace.global_values.get(id(f.globals))
+    cache = interp.trace.global_values.get(f.globals)
     if cache is not None and name in cache:
         f.stack.append(cache[name])
         return
@@ -143,7 +143,7 @@ def _global_write(interp: Interp, f: Frame, name: str) -> None:
     if trace.active:
         src = trace.pin(f.globals, f"globals of {f.globals.get('__name__')}")
         trace.mutations.note(f.globals, src, name)
-        trace.global_values.pop(id(f.globals), None)
+        trace.global_values.pop(f.globals, None)
 
 
 def DELETE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:

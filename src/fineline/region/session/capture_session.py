@@ -444,7 +444,7 @@ class CaptureSession:
         self.shape = CallShape(len(live))
         register(interp, entry_point, live, [*snapshot.state.values.names, name])
         guard_iterated(interp, containers)
-        interp.trace.made.update(map(id, decomposed))
+        interp.trace.made.update(decomposed)
 
         leaves = entry_point.stretch is not None and entry_point.stretch.leaves_function
         if leaves or None in SCOPE.blocks or watching():

@@ -33,7 +33,7 @@ def entry_frame(interp: Interp, fn: Any, args: tuple, kwargs: dict) -> Frame:
         kw[name] = trace.read(v, src) if name not in unread else _unread(trace, v, src)
     code = _call.__code__
     info = CODES[code]
-    trace.made.add(id(kw))
+    trace.made.add(kw)
     local = [fn, tuple(positional), kw]
     local += [NULL] * (info.nslots - len(local))
     function: Any = _call
@@ -48,7 +48,7 @@ def _pin_method(trace: SegmentTrace, fn: types.MethodType) -> None:
 
 def _unread(trace: SegmentTrace, v: Any, src: Any) -> Any:
     """Returns a value that is only passed on. An object with an identity is loaded, because the call may return it."""
-    if id(v) not in trace.sources and not is_a(v, (int, float, str, bytes, type(None))):
+    if v not in trace.sources and not is_a(v, (int, float, str, bytes, type(None))):
         trace.load(v, src)
     return v
 

@@ -33,7 +33,7 @@ def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple,
         return Beginning()
     live = register(interp, entry_point, args, [*state.values.names, "failure" if entry_point.raised else "result"])
     then, containers, made = restore(state, interp, live[:-1])
-    interp.trace.made.update(map(id, made))
+    interp.trace.made.update(made)
     for f, breaks in zip(stack(interp.frame), entry_point.breaks, strict=False):
         f.breaks = breaks
     interp.note_continuation(state.stack)

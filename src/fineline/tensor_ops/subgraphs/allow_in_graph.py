@@ -111,12 +111,12 @@ class OpaqueCall:
     def meet(self, interp: Interp, graph_break: GraphBreak) -> None:
         """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
         fn, args = (graph_break.args_[0], graph_break.args_[1]) if graph_break.fn is protocols.spread_call else (graph_break.fn, graph_break.args_)
-        if (text := reaches_out(fn, args, lambda obj: id(obj) in interp.trace.made or any([obj is o for o in self.own]))) is not None:
+        if (text := reaches_out(fn, args, lambda obj: obj in interp.trace.made or any([obj is o for o in self.own]))) is not None:
             self.breaks(interp, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
 
     def check(self, interp: Interp, t: Tensor) -> None:
-        if id(t) not in self.known:
-            src = interp.trace.sources.get(id(t))
+        if t not in self.known:
+            src = interp.trace.sources.get(t)
             name = src.text() if src is not None else f"of shape {tuple(t.shape)} that the captured code made"
             self.breaks(interp, f"it uses the tensor {name}, which is not one of its arguments")
 
@@ -137,14 +137,14 @@ class OpaqueCall:
         self.read = True
         self.own.append(value)
         if is_a(fn, type) and type(value) is fn:
-            interp.trace.made.add(id(value))
+            interp.trace.made.add(value)
             interp.trace.kept.append(value)
         self.made(interp, value)
 
     def made(self, interp: Interp, value: Any) -> Any:
         for t in tensors(value):
-            self.known[id(t)] = t
-            interp.trace.made.add(id(t))
+            self.known[t] = t
+            interp.trace.made.add(t)
         return value
 
 
@@ -247,10 +247,10 @@ def _target(interp: Interp, fn: Any, args: list) -> Any:
     trace = interp.trace
     if fn is APPLY:
         target = node_target(args[0])
-        if id(args[0]) in trace.made or not see_methods(interp, args[0]):
+        if args[0] in trace.made or not see_methods(interp, args[0]):
             raise Unfit(target, "its methods read what may change from call to call: pass that as an argument")
         return target
-    if id(fn) not in trace.made or id(fn) in trace.sources:
+    if fn not in trace.made or fn in trace.sources:
         # Another function made by the same ``def`` has other variables around it.
         identify(trace, fn)
         return fn
@@ -261,7 +261,7 @@ def _target(interp: Interp, fn: Any, args: list) -> Any:
             cell.cell_contents = settled(cell.cell_contents)
     held = [contents(cell) for cell in fn.__closure__ or () if contents(cell) is not EMPTY]
     for value in (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
-        if id(value) in trace.sources:
+        if value in trace.sources:
             identify(trace, value)
         elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(trace, value)):
             raise Unfit(fn, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
@@ -349,7 +349,7 @@ def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: 
 def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:
     """Returns what is wrong with a part of the result."""
     if is_a(leaf, Tensor):
-        return None if id(leaf) in opaque.known else "it gives a tensor that it has not computed from its arguments"
+        return None if leaf in opaque.known else "it gives a tensor that it has not computed from its arguments"
     if type(leaf) not in FX_CONSTANTS and not is_a(leaf, enum.Enum):
         return f"it gives a {type(leaf).__name__}"
     if opaque.read and type(leaf) not in SINGLETONS:
@@ -367,7 +367,7 @@ def _rebound(fn: Any, target: Any) -> str | None:
 
 def _fresh(trace: SegmentTrace, value: Any) -> None:
     if is_a(value, (list, dict)) or dataclasses.is_dataclass(value):
-        trace.made.add(id(value))
+        trace.made.add(value)
     if is_a(value, (list, tuple)):
         for item in value:
             _fresh(trace, item)

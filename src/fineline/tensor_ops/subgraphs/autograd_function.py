@@ -39,7 +39,7 @@ def apply_function(call: Call) -> Frame | None:
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
     if not wants and not transformed() and not interp.again and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(needed(rest))
-        trace.made.add(id(ctx))
+        trace.made.add(ctx)
         trace.kept.append(ctx)
         run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
         return call.instead(run, [forward, setup if separate else None, ctx, tuple(rest)])
@@ -130,9 +130,9 @@ class InlineContext:
 def see_closed(interp: Interp, fn: types.FunctionType, seen: set[int]) -> bool:
     """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
     trace = interp.trace
-    if id(fn) in seen:
+    if fn in seen:
         return True
-    seen.add(id(fn))
+    seen.add(fn)
     interp.see_function(trace, fn)
     values = []
     globals_ = fn.__globals__

@@ -185,7 +185,7 @@ class Bodies:
                 inner.recorder.own[t.node.expr] = node
         watch = _watched(interp.trace, [fn, *args, *(kwargs or {}).values()])
         given = {**(kwargs or {})}
-        inner.made |= {id(given), id(args)}
+        inner.made.update((given, args))
         try:
             with computing(interp), temporarily_clear_interpreter_stack():
                 value = inner.settled(protocols.call_spread, [fn, args, given])
@@ -225,7 +225,7 @@ class Bodies:
     def _node(self, recorder: BodyRecorder, t: Tensor) -> Any:
         node = recorder.find(t)
         if node is None:
-            src = self.interp.trace.sources.get(id(t))
+            src = self.interp.trace.sources.get(t)
             if src is None:
                 raise NoBody("it gives a tensor of unknown origin")
             node = recorder.placeholder(t, "arg", src)
@@ -254,8 +254,8 @@ class Bodies:
         found: dict[int, tuple[Body, Tensor, Any]] = {}
         for body in self.bodies:
             for _, t, read in body.recorder.lifted:
-                if id(t) not in found or found[id(t)][2] is None:
-                    found[id(t)] = body, t, read
+                if t not in found or found[t][2] is None:
+                    found[t] = body, t, read
         return list(found.values())
 
     def _numbers(self) -> list[Any]:
@@ -270,10 +270,10 @@ def _watched(trace: SegmentTrace, roots: list) -> MutationLog:
     seen, todo = {id(trace)}, deque(roots)
     while todo:
         obj = todo.popleft()
-        if id(obj) in seen or is_value(obj) or is_a(obj, (Tensor, type, types.ModuleType)):
+        if obj in seen or is_value(obj) or is_a(obj, (Tensor, type, types.ModuleType)):
             continue
-        seen.add(id(obj))
-        made = id(obj) in trace.made
+        seen.add(obj)
+        made = obj in trace.made
         if made and is_a(obj, _CONTAINERS):
             watch.note(obj, None)  # type: ignore[arg-type]
         elif made and not is_a(obj, _FIXED) and not _frozen(obj):
@@ -282,7 +282,7 @@ def _watched(trace: SegmentTrace, roots: list) -> MutationLog:
                 raise NoBody(f"it can reach a {type(obj).__name__} that the captured code has made")
             watch.note(held, None)  # type: ignore[arg-type]
         # What was there before the call, and was not written to, holds nothing that was made since.
-        if made or id(obj) in trace.mutations.written or (id(obj) not in trace.sources and is_a(obj, _FLEETING)):
+        if made or obj in trace.mutations.written or (obj not in trace.sources and is_a(obj, _FLEETING)):
             todo.extend(_held(obj))
     return watch
 

@@ -70,7 +70,7 @@ def _fixed(interp: Interp, fn: Any) -> bool:
         return all([is_value(x) or _fixed(interp, x) for x in fn])
     if type(fn) is not functools.partial or fn.keywords:
         return False
-    src = trace.sources.get(id(fn))
+    src = trace.sources.get(fn)
     if src is not None:
         trace.load_members(fn, src, PARTIAL)
     return _fixed(interp, fn.func) and _fixed(interp, fn.args)
