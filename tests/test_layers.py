@@ -13,7 +13,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "fineline"
 # From the top: a file may import from its own layer and from those below.
 LAYERS = (
     "__main__ cli __init__ install porting export api region codegen interp builtins tensor_ops objects tracing symbolic frames cpython "
-    "policy fake fx torch_facts guards backends report errors refusals import_thread stacks bytecode exception_slots kinds tables _native"
+    "policy fake fx torch_facts guards backends report errors refusals import_thread stacks bytecode exception_slots kinds tables "
+    "identity identity_in_python _native"
 ).split()
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})

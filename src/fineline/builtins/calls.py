@@ -67,7 +67,7 @@ def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards a function that is about to run: code, defaults, globals; its closure cells become sources."""
     if fn in trace.functions:
         return
-    trace.functions[fn] = True
+    trace.functions.add(fn)
     src = trace.sources.get(fn)
     if src is None:
         if fn in trace.made:

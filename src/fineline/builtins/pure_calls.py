@@ -50,7 +50,7 @@ class PureFunction:
     def __init__(self) -> None:
         self._functions: list[tuple[FunctionType, tuple[Any, ...]]] = []
         self._cells: list[tuple[CellType, Any]] = []
-        self._namespaces: list[tuple[int, dict[str, Any]]] = []
+        self._namespaces: list[tuple[FunctionType, dict[str, Any]]] = []
         self.fn: FunctionType | None = None
         # Whether a function is reached from itself, or may be.
         self.recursive = False
@@ -64,7 +64,7 @@ class PureFunction:
         self._cells += [(cell, contents(cell)) for cell in fn.__closure__ or ()]
         names = trace.global_values.get(fn.__globals__)
         if names is not None:
-            self._namespaces.append((id(fn.__globals__), names))
+            self._namespaces.append((fn, names))
 
     def holds(self, trace: SegmentTrace) -> bool:
         """Returns whether the captured code has changed nothing of it since."""
@@ -72,7 +72,7 @@ class PureFunction:
         return (
             all([a is b for fn, parts in self._functions for a, b in zip(_parts(fn), parts, strict=True)])
             and all([contents(cell) is value for cell, value in self._cells])
-            and all([trace.global_values.get(g) is names for g, names in self._namespaces])
+            and all([trace.global_values.get(fn.__globals__) is names for fn, names in self._namespaces])
         )
 
     def is_within(self, depth: int) -> bool:
@@ -110,7 +110,7 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
             return NULL
         found = find_pure(interp, fn)
         # A function that was made here may be gone, and another one have its id; code stays.
-        trace.pure[id(fn) if found is not None else id(fn.__code__)] = found
+        trace.pure[fn if found is not None else fn.__code__] = found
         if found is None:
             return NULL
     if not found.is_within(interp.depth):

@@ -9,7 +9,7 @@ import itertools
 import sys
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from types import BuiltinMethodType, CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
@@ -17,6 +17,7 @@ from fineline.cpython.polyfill_itertools import Tee
 from fineline.frames.frame import InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
+from fineline.identity import AddressSet
 from fineline.kinds import is_a
 from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
 from fineline.tracing.interp import Interp
@@ -77,7 +78,7 @@ def _with_other_holders(alive: list[Any], seen: dict[int, Any]) -> list[Any]:
     return [old for old in olds if sys.getrefcount(old) > known[id(old)] + 2]
 
 
-def settle(interp: Interp, graph_break: GraphBreak, built: Set[int] | None = None) -> None:
+def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = None) -> None:
     """Replaces stand-ins by Python's own iterators before an eager call: those that the program has ``built``, or that not only frames hold."""
     if built is not None:
         # There may be code that looks for weak references to its tensors.

@@ -36,6 +36,7 @@ from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructible
 from fineline.frames.stub_frames import is_own
+from fineline.identity import AddressMap, AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.objects.c_calls import ITERATORS
@@ -74,7 +75,7 @@ class Snapshot:
     __slots__ = ("containers", "decomposed", "held", "rebuilt", "roots", "state")
 
     def __init__(
-        self, state: FrameState, roots: list[Any], containers: list[Any], decomposed: list[Any], held: Set[int], rebuilt: Set[int]
+        self, state: FrameState, roots: list[Any], containers: list[Any], decomposed: list[Any], held: AddressSet, rebuilt: AddressSet
     ) -> None:
         self.state = state
         self.roots, self.containers, self.decomposed = roots, containers, decomposed
@@ -95,7 +96,7 @@ def take_snapshot(
     graph_break: GraphBreak,
     place: tuple[str, int] = NOWHERE,
     constants: bool = True,
-    held: Set[int] = frozenset(),
+    held: AddressSet | None = None,
     loop_numbers: Mapping[Any, NumberPlaces] = NONE,
 ) -> Snapshot:
     """Returns the state of the interpreter's frames at a graph break, and what is alive in it.
@@ -107,19 +108,19 @@ def take_snapshot(
     frames = list(stack(interp.frame))
     chain = tuple([(f.info, f.ip) for f in frames])
     # The call itself may move an iterator on.
-    held = held if constants else _held_besides(frames)
+    held = (held or AddressSet()) if constants else _held_besides(frames)
     builder = FrameStateBuilder(interp, graph_break, constants, held, loop_numbers.get(chain, frozenset()))
     return builder.build(interp, graph_break, frames, chain, place)
 
 
-def _held_besides(frames: list[Frame]) -> Set[int]:
+def _held_besides(frames: list[Frame]) -> AddressSet:
     """Iterators that not only frames hold, where no program is written that would tell."""
     found: list[Any] = []
     for frame in frames:
         found += [v for v in (*frame.local, *frame.stack) if type(v) in ITERATORS]
     places = Counter(map(id, found))
     # Each place has a reference, and so has each entry of the list here; two are the comprehension's and the argument's.
-    return {id(v) for v in found if sys.getrefcount(v) > 2 * places[id(v)] + 2}
+    return AddressSet([v for v in found if sys.getrefcount(v) > 2 * places[id(v)] + 2])
 
 
 class _Numbered(Generic[ShapeT]):
@@ -129,11 +130,11 @@ class _Numbered(Generic[ShapeT]):
 
     def __init__(self) -> None:
         self.shapes: list[ShapeT] = []
-        # By identity.
-        self.numbers: dict[int, int] = {}
+        # The frames hold these objects.
+        self.numbers: AddressMap[int] = AddressMap()
 
     def reserve(self, v: Any) -> int:
-        at = self.numbers[id(v)] = len(self.shapes)
+        at = self.numbers[v] = len(self.shapes)
         self.shapes.append(None)  # type: ignore[arg-type]
         return at
 
@@ -146,17 +147,17 @@ class _Roots:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.names: list[str] = []
-        # By identity: the values, and the iterators among them.
-        self.numbers: dict[int, int] = {}
-        self.carried: dict[int, int] = {}
+        # Of the values, which ``values`` holds, and of the iterators among them.
+        self.numbers: AddressMap[int] = AddressMap()
+        self.carried: AddressMap[int] = AddressMap()
         # The names of the numbers that are alive because iterations differ in them.
         self.varying: list[str] = []
         self.hint = "value"
 
     def number(self, v: Any) -> Root:
-        at = self.numbers.get(id(v))
+        at = self.numbers.get(v)
         if at is None:
-            at = self.numbers[id(v)] = len(self.values)
+            at = self.numbers[v] = len(self.values)
             self.values.append(v)
             self.names.append(self.hint)
         return Root(at)
@@ -169,12 +170,12 @@ class _Roots:
         return Root(len(self.values) - 1)
 
     def carry(self, it: Any) -> Carried:
-        at = self.carried.get(id(it))
+        at = self.carried.get(it)
         if at is None:
             at = len(self.values)
             self.values.append(LiveIterator(it))
             self.names.append(f"{self.hint.removesuffix('_value')}_iterator{len(self.carried) or ''}")
-            self.carried[id(it)] = at
+            self.carried[it] = at
         return Carried(at)
 
 
@@ -185,19 +186,19 @@ class _Suspended:
 
     def __init__(self, trace: SegmentTrace) -> None:
         self._trace = trace
-        # By identity.
-        self.known: dict[int, bool] = {}
+        # The frames hold these objects.
+        self.known: AddressMap[bool] = AddressMap()
 
     def holds(self, v: Any) -> bool:
-        known = self.known.get(id(v))
+        known = self.known.get(v)
         if known is not None:
             return known
-        self.known[id(v)] = False
+        self.known[v] = False
         if v in self._trace.sources or is_a(v, Tensor):
             return False
         # The continuation takes the items of an iterator of C's, or of what stands for one, and needs it in parts.
         if is_a(v, InterpretedGenerator) or type(v) in ITERATORS or type(v) in TAKEN_APART:
-            self.known[id(v)] = True
+            self.known[v] = True
             return True
         found = _parts(v)
         if found is None or (found[0] == "instance" and v not in self._trace.made):
@@ -205,7 +206,7 @@ class _Suspended:
             return False
         inside = found[1]
         parts = inside.values() if is_a(inside, dict) else inside
-        held = self.known[id(v)] = any([self.holds(x) for x in parts])
+        held = self.known[v] = any([self.holds(x) for x in parts])
         return held
 
 
@@ -219,10 +220,10 @@ class _Iterators:
         self.table: _Numbered[IteratorShape] = _Numbered()
         # What they go through.
         self.containers: list[Any] = []
-        # By identity: those that others of C's read, which are made again part by part with these.
-        self._read: set[int] = set()
+        # Those that others of C's read, which are made again part by part with these. The frames hold them.
+        self._read = AddressSet()
         # Iterators over ranges that nothing but a loop holds: by identity, and by their numbers.
-        self._alone: set[int] = set()
+        self._alone = AddressSet()
         self.lone: set[int] = set()
         # Keeps what `__reduce__` gives, for its identity.
         self._kept: list[Any] = []
@@ -232,23 +233,23 @@ class _Iterators:
         for frame in frames:
             if not READERS.isdisjoint(map(type, frame.local)) or not READERS.isdisjoint(map(type, frame.stack)):
                 found = [it for v in (*frame.local, *frame.stack) if type(v) in READERS for it in iterators_in(v)]
-                self._read |= set(map(id, found))
+                self._read.update(found)
 
     def note_alone(self, held: list[Any]) -> None:
         """Notes the iterators over ranges that are held by nothing but ``held``: a frame's variables, or its stack."""
         if RANGE_ITERATOR in map(type, held):
             # References: of the stack or the variable, and that of the question.
             found = [i for i in range(len(held)) if type(held[i]) is RANGE_ITERATOR and sys.getrefcount(held[i]) == 2]
-            self._alone |= {id(held[i]) for i in found}
+            self._alone.update([held[i] for i in found])
 
     def shape(self, it: Any, builder: FrameStateBuilder) -> Reduced | Carried:
         if type(it) in STANDING or (type(it) in CARRIED and self._is_carriable(it, builder)):
             return builder.roots.carry(it)
-        at = self.table.numbers.get(id(it))
+        at = self.table.numbers.get(it)
         if at is not None:
             return Reduced(at)
         at = self.table.reserve(it)
-        if id(it) in self._alone:
+        if it in self._alone:
             self.lone.add(at)
         vary = [Number(where, 0, at) in builder.loop_numbers for where in ("at", "stop")]
         if type(it) is RangeIterator or (any(vary) and at in self.lone):
@@ -269,12 +270,12 @@ class _Iterators:
         return Reduced(at)
 
     def _is_carriable(self, it: Any, builder: FrameStateBuilder) -> bool:
-        if id(it) not in self._read and carriable(it, self._is_written, builder.suspended.holds):
+        if it not in self._read and carriable(it, self._is_written, builder.suspended.holds):
             return True
-        inner = set(map(id, iterators_in(it)))
-        if not inner.isdisjoint(builder.roots.carried):
+        inner = iterators_in(it)
+        if any([x in builder.roots.carried for x in inner]):
             raise NotReconstructible("an iterator that the code reads both by itself and through another one")
-        self._read |= inner
+        self._read.update(inner)
         return False
 
     def _is_written(self, container: Any) -> bool:
@@ -285,12 +286,13 @@ class FrameStateBuilder:
     """Walks over frames and all that they hold. Each part of the state it makes has a number from its first place on."""
 
     def __init__(
-        self, interp: Interpreter, graph_break: GraphBreak, constants: bool, held: Set[int], loop_numbers: NumberPlaces
+        self, interp: Interpreter, graph_break: GraphBreak, constants: bool, held: AddressSet, loop_numbers: NumberPlaces
     ) -> None:
         self._trace: SegmentTrace = interp.trace
         self._constants = constants
         self._held = held
-        self._passed = held | set(map(id, graph_break.args_))
+        self._passed = held.copy()
+        self._passed.update(graph_break.args_)
         self.loop_numbers = loop_numbers
         self._inspected, self._keeps_all = interp.lessons.inspected_functions, graph_break.keeps_variables
         # No instruction may read a generator again, and yet its ``finally`` runs when its variable goes.
@@ -313,11 +315,11 @@ class FrameStateBuilder:
         # The outermost first, so that a value gets its name from the user's own function.
         for frame in reversed(frames):
             self._frame(frame)
-        top, handled = self._frames.numbers[id(frames[0])], self.value(interp.handled)
+        top, handled = self._frames.numbers[frames[0]], self.value(interp.handled)
         then = self._delivery(graph_break.then)
         tables: Any = (self._frames, self._generators, iterators.table, self._objects)
         shapes = Shapes(*[tuple(table.shapes) for table in tables])
-        containers = tuple([roots.numbers[id(c)] for c in iterators.containers if id(c) in roots.numbers])
+        containers = tuple([roots.numbers[c] for c in iterators.containers if c in roots.numbers])
         state = FrameState(
             shapes,
             LiveValues(tuple(roots.names), containers, tuple(roots.carried.values())),
@@ -327,13 +329,15 @@ class FrameStateBuilder:
             tuple([(shape.info, shape.ip) for shape in shapes.frames]),
             place,
         )
-        parts = (iterators.table.numbers, roots.carried, self._generators.numbers, self._objects.numbers)
-        rebuilt = frozenset(itertools.chain(*parts))
+        # The frames hold these objects until the program is written.
+        rebuilt = iterators.table.numbers.addresses()
+        for others in (roots.carried, self._generators.numbers, self._objects.numbers):
+            rebuilt.update(others.addresses())
         return Snapshot(state, roots.values, iterators.containers, self._decomposed, self._held, rebuilt)
 
     # -- frames and generators -------------------------------------------------------------------------------------------
     def _frame(self, f: Frame) -> int:
-        at = self._frames.numbers.get(id(f))
+        at = self._frames.numbers.get(f)
         if at is not None:
             return at
         at = self._frames.reserve(f)
@@ -360,9 +364,9 @@ class FrameStateBuilder:
         """Refuses an iterator whose own method runs and that the eager call gets, as C's iterator: that has none of its fields."""
         code = f.info.code
         if is_own(code) and "." in code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
-            if id(f.local[0]) in self._passed:
+            if f.local[0] in self._passed:
                 raise NotReconstructible("an iterator that is giving its next item")
-            self.suspended.known[id(f.local[0])] = True
+            self.suspended.known[f.local[0]] = True
 
     def _variables(self, f: Frame, at: int, live: Set[int], whole: bool) -> tuple:
         """Returns the variables that are ``live``, or all of a frame that is ``whole``; the others are left empty."""
@@ -378,7 +382,7 @@ class FrameStateBuilder:
         return tuple(local)
 
     def _generator(self, gen: InterpretedGenerator) -> int:
-        at = self._generators.numbers.get(id(gen))
+        at = self._generators.numbers.get(gen)
         if at is not None:
             return at
         if gen in self._trace.sources:
@@ -422,7 +426,7 @@ class FrameStateBuilder:
         varies = (trace.lazy and v in trace.lazy) or (trace.texts and v in trace.texts)
         if not local and not varies and t not in (tuple, frozenset) and is_value(v):
             return Const(v)
-        passed = id(v) in self._passed
+        passed = v in self._passed
         if is_a(v, InterpretedGenerator) and not passed:
             return GeneratorRef(self._generator(v)) if type(v.given) is not GeneratorType else self.roots.number(v.given)
         sourced = v in trace.sources
@@ -454,7 +458,7 @@ class FrameStateBuilder:
         return None
 
     def _object(self, v: Any) -> Object:
-        at = self._objects.numbers.get(id(v))
+        at = self._objects.numbers.get(v)
         if at is not None:
             return Object(at)
         at = self._objects.reserve(v)

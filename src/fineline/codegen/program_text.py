@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch.fx import Node
@@ -14,6 +14,7 @@ from fineline.codegen.value_walk import ValueWalk
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.output_fixups import Remake
 from fineline.guards.source import MODULE_TABLES, Source
+from fineline.identity import AddressMap, AddressSet
 from fineline.kinds import is_a
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -46,8 +47,10 @@ class ProgramText(ValueWalk[str]):
         self.param_sources: list[Source] = []
         self.constants: dict[str, Any] = {}
         self.outputs = GraphOutputs()
-        self.busy: set[int] = set()
-        self._constant_names: dict[int, str] = {}
+        # The objects that are being written, the inner ones in the outer ones.
+        self.busy = AddressSet()
+        # ``constants`` holds what has a name here, and ``_kept`` what else the program makes.
+        self._constant_names: AddressMap[str] = AddressMap()
         self._kept: list[Any] = []
         self._used: set[str] = set(RESERVED)
         self._n = 0
@@ -73,9 +76,9 @@ class ProgramText(ValueWalk[str]):
         return name
 
     @property
-    def built(self) -> Set[int]:
-        """Returns the objects that the program makes, by identity."""
-        return self._memo.keys()
+    def built(self) -> AddressSet:
+        """Returns the objects that the program makes."""
+        return self._memo.addresses()
 
     def param(self, src: Source) -> str:
         """Returns the parameter of the program that the guard program's register for ``src`` is passed as."""
@@ -86,9 +89,9 @@ class ProgramText(ValueWalk[str]):
         return name
 
     def constant(self, v: Any, base: str = "const") -> str:
-        name = self._constant_names.get(id(v))
+        name = self._constant_names.get(v)
         if name is None:
-            name = self._constant_names[id(v)] = self.fresh(base)
+            name = self._constant_names[v] = self.fresh(base)
             self.constants[name] = v
         return name
 
@@ -102,11 +105,11 @@ class ProgramText(ValueWalk[str]):
     # -- statements ----------------------------------------------------------------------------------------------------
     def statement(self, base: str, text: str, v: Any) -> str:
         """Makes ``v``; -> its variable. One that what it is made of holds in turn was made with that."""
-        if id(v) in self._memo:
-            return self._memo[id(v)]
+        if v in self._memo:
+            return self._memo[v]
         name = self.fresh(base)
         self.lines.append(f"{name} = {text}")
-        self._memo[id(v)] = name
+        self._memo[v] = name
         return name
 
     def items(self, items: Any) -> str:
@@ -144,15 +147,15 @@ class ProgramText(ValueWalk[str]):
 
     def known(self, v: Any) -> str | None:
         """Returns the variable of an object that the program has made already; None if there is none."""
-        return self._memo.get(id(v))
+        return self._memo.get(v)
 
     def forget(self, v: Any) -> None:
         """Forgets the object made for ``v``, so that other holders of ``v`` do not get it."""
-        self._memo.pop(id(v), None)
+        self._memo.pop(v, None)
 
     def name_part(self, v: Any, text: str) -> None:
         """Notes that ``text``, a part of a rebuilt object, is ``v``."""
-        self._memo.setdefault(id(v), text)
+        self._memo.setdefault(v, text)
 
     def member(self, descr: Any) -> str:
         """Returns a C descriptor; that of a class made by the call is the one of the class made by the program."""

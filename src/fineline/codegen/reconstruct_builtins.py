@@ -212,7 +212,7 @@ def _trace(r: ProgramText, v: types.TracebackType) -> str:
         own.append(tb)
         tb = tb.tb_next
     seam = seams.get(own[-1])
-    text = r.expr(tb) if seam is None else f"{r.constant(frames_behind, 'frames_behind')}({r.param(seam[1])})"
+    text = r.expr(tb) if seam is None else f"{r.constant(frames_behind, 'frames_behind')}({r.param(seam)})"
     for tb in reversed(own):
         text = r.statement("trace", f"{r.constant(Entry(tb), 'entry')}({text})", tb)
     return text

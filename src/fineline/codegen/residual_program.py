@@ -38,6 +38,7 @@ from fineline.fx.recorder import fatal, scattered
 from fineline.fx.size_facts import Kinds, sizes_of
 from fineline.guards.facts import AMBIENT, AmbientFacts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.stacks import PROGRAM
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
@@ -133,7 +134,7 @@ class ResidualWriter:
         texts = [r.expr(v) for v in live]
         call, through = [r.expr(v) for v in (fn, *args)], place
         if go_on_raised is None:
-            frames, shown = self._variables(dict(zip(map(id, (fn, *args, *live)), (*call, *texts), strict=True)))
+            frames, shown = self._variables(IdentityMap(zip((fn, *args, *live), (*call, *texts), strict=True)))
             through = ShownPlace(place, frames).call
             call.insert(0, f"({''.join([f'{text}, ' for text in shown])})")
         if kwargs:
@@ -144,7 +145,7 @@ class ResidualWriter:
         self._writes()
         self.tail = [f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
 
-    def _variables(self, texts: dict[int, str]) -> tuple[tuple[tuple[Variable, ...], ...], list[str]]:
+    def _variables(self, texts: IdentityMap[str]) -> tuple[tuple[tuple[Variable, ...], ...], list[str]]:
         """Returns the variables of the user's frames whose values a program has where it ends, and the texts of these values.
 
         The user's frames hold the values during the eager call too. Of some values there are ``texts``.

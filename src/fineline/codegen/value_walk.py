@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import Tensor
 
 from fineline.guards.source import Source
+from fineline.identity import AddressMap
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.segment_trace import SegmentTrace
@@ -23,8 +24,8 @@ class ValueWalk(ABC, Generic[WrittenT]):
 
     def __init__(self, trace: SegmentTrace) -> None:
         self.trace = trace
-        # By identity: what gives the objects that have been made.
-        self._memo: dict[int, WrittenT] = {}
+        # What gives the objects that have been made. The subclass keeps them alive.
+        self._memo: AddressMap[WrittenT] = AddressMap()
 
     def expr(self, v: Any) -> WrittenT:
         """Returns what gives ``v`` in another call."""
@@ -37,7 +38,7 @@ class ValueWalk(ABC, Generic[WrittenT]):
             return self.literal(v)
         if t in SYMBOLIC and trace.symbols is not None and getattr(v.node, "shape_env", None) is trace.symbols.shapes:
             return self.symbolic_number(v)
-        made = self._memo.get(id(v))
+        made = self._memo.get(v)
         if made is not None:
             return made
         src = trace.sources.get(v)

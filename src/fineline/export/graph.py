@@ -25,6 +25,7 @@ from fineline.fx.standalone_module import Portable, portable, put
 from fineline.guards.evaluate import same_constant
 from fineline.guards.facts import AMBIENT
 from fineline.guards.source import Source, root_of
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.thread_state import KERNELS, differing
@@ -162,26 +163,26 @@ class ExportWriter(ResidualWriter):
         gm.graph.lint()
         return gm
 
-    def _own(self, root: nn.Module) -> dict[int, str]:
+    def _own(self, root: nn.Module) -> IdentityMap[str]:
         """Gives ``root`` the module's parameters and buffers, under their names; -> what they are called, by identity."""
-        names: dict[int, str] = {}
+        names: IdentityMap[str] = IdentityMap()
         for path, m in self._modules():
             for name, t in [*m._parameters.items(), *m._buffers.items()]:
                 if t is not None:
                     full = f"{path}.{name}" if path else name
                     put(root, full, t, name not in m._non_persistent_buffers_set)
-                    names.setdefault(id(t), full)
+                    names.setdefault(t, full)
         return names
 
-    def _reach(self, src: Source, value: Any, paths: Paths, root: nn.Module, names: dict[int, str]) -> Node:
+    def _reach(self, src: Source, value: Any, paths: Paths, root: nn.Module, names: IdentityMap[str]) -> Node:
         node = paths.node(src)
         if node is not None:
             return node
         if root_of(src).op == "root" or not is_a(value, Tensor):
             raise NotExported(f"how the call comes to {src.text()} is nothing that a graph can do", id="FL603")
-        if id(value) not in names:
-            names[id(value)] = _named(root, value, short_name(src) or "constant")
-        return paths.graph.get_attr(names[id(value)])
+        if value not in names:
+            names[value] = _named(root, value, short_name(src) or "constant")
+        return paths.graph.get_attr(names[value])
 
     def _inline(self, graph: Graph, root: nn.Module, given: list[Node]) -> list[Any]:
         """Puts the captured nodes into ``graph``; -> its results."""

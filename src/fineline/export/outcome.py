@@ -8,7 +8,6 @@ import dataclasses
 import enum
 import functools
 import types
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from fineline.codegen.value_walk import ValueWalk
 from fineline.errors import NotExported
 from fineline.fx.recorder import FX_CONSTANTS
 from fineline.guards.source import Source, root_of
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import known_next_time
 from fineline.tracing.segment_trace import HEAP_TYPE
@@ -65,7 +65,7 @@ class Outcome(ValueWalk[Any]):
     def __init__(self, rebuild: Reconstructor) -> None:
         super().__init__(rebuild.trace)
         self._rebuild = rebuild
-        self._seen: Counter[int] = Counter()
+        self._seen = IdentitySet()
         self.tensors: list[Tensor] = []
 
     def existing(self, v: Any, src: Source) -> Given:
@@ -101,9 +101,9 @@ class Outcome(ValueWalk[Any]):
         t = type(v)
         if src is not None and root_of(src).op == "root":
             return Given(src, v)
-        self._seen[id(v)] += 1
-        if self._seen[id(v)] > 1 and not is_a(v, tuple):
+        if v in self._seen and not is_a(v, tuple):
             raise NotExported(f"the result holds one {t.__qualname__} in two places, or in itself", id="FL603")
+        self._seen.add(v)
         return self._container(v, t)
 
     def _container(self, v: Any, t: type) -> Any:

@@ -32,6 +32,7 @@ from fineline.backends.lock import TRACERS
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.fx.output_fixups import disowned
 from fineline.guards.facts import has_tangent
+from fineline.identity import AddressMap
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a, taken_as_it_is
 from fineline.torch_facts.spellings import OWN
@@ -248,8 +249,9 @@ class Fakes:
         # Whether a tensor's ``data`` has been read: what is written there changes no version.
         self.unversioned = False
         self._signals: tuple[int, ...] | None = None
-        self._twins: dict[int, Twin] = {}
-        self._reals: dict[int, Tensor] = {}
+        # Each `Twin` holds both tensors.
+        self._twins: AddressMap[Twin] = AddressMap()
+        self._reals: AddressMap[Tensor] = AddressMap()
 
     def keep_later(self) -> None:
         """Makes the first operators on symbolic sizes cache no results: a check of a result costs as much again, and pays only if layers repeat."""

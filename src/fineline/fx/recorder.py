@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from fineline.backends.eager import CONTEXT
 from fineline.fx.function_node import function_node
 from fineline.guards.source import Source
+from fineline.identity import AddressMap
 from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.spellings import is_custom
@@ -137,7 +138,8 @@ class Recorder:
         self.only_state = True
         # An operator gave a sparse, a nested or a quantized tensor; one that no compiler may be shown.
         self.scattered = self.fatal = False
-        self._nodes: dict[int, tuple[Callable[[], Any], Any]] = {}
+        # Tensors -> a weak reference, which tells a tensor from another one at its address, and the node.
+        self._nodes: AddressMap[tuple[Callable[[], Any], Any]] = AddressMap()
         self._last_placeholder: Node | None = None
         self._counts: dict[str, int] = {}
         self.places: list[tuple[str, int]] = []
@@ -154,7 +156,7 @@ class Recorder:
         # Graphs that a node of this one runs, by the attribute's name.
         self.modules: dict[str, GraphModule] = {}
         # Tensors that one of these has made and does not give; what takes that graph apart, if one is used after all.
-        self.hidden: dict[int, tuple[Callable[[], Any], Callable[[], None]]] = {}
+        self.hidden: AddressMap[tuple[Callable[[], Any], Callable[[], None]]] = AddressMap()
         # ... of the outermost: all such graphs at any depth, as backends know them by their names.
         self.shared: dict[str, GraphModule] = {}
         # The addresses of storages that an operator wrote into; what keeps these from being given to others after a storage's death.

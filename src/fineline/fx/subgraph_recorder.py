@@ -13,6 +13,7 @@ from torch.fx.node import map_arg
 
 from fineline.fx.graph_equality import same_graph
 from fineline.fx.recorder import Recorder
+from fineline.identity import AddressSet
 from fineline.kinds import is_a
 
 
@@ -88,10 +89,10 @@ class SubRecorder(Recorder):
         self._node_of_parent = parent._node("call_function", target, (module, attribute, *operands), {}, "invoke_subgraph")
         if not self.unmeasured.isdisjoint(self.graph.nodes):
             self.unmeasured.add(self._node_of_parent)
-        lifted = {id(t) for _, t, _ in self.lifted}
-        for key, (ref, _) in [*self._nodes.items(), *self.hidden.items()]:
-            if ref() is not None and key not in lifted:
-                parent.hidden[key] = (ref, self.open)
+        lifted = AddressSet([t for _, t, _ in self.lifted])
+        for ref in [ref for ref, _ in (*self._nodes.values(), *self.hidden.values())]:
+            if (t := ref()) is not None and t not in lifted:
+                parent.hidden[t] = (ref, self.open)
         for i, t in enumerate(outputs):
             parent.hidden.pop(t, None)
             parent._nodes[t] = (weakref.ref(t), (self._node_of_parent, operator.getitem, i))
@@ -113,9 +114,9 @@ class SubRecorder(Recorder):
             twin = self._put(dict(zip([hole for hole, _, _ in self.lifted], call.args[2:], strict=True)))
         outputs: Any = self.graph.output_node().args[0]
         given = [twin[node] for node in outputs]
-        for key, (ref, made) in list(parent._nodes.items()):
-            if type(made) is tuple and made[0] is call:
-                parent._nodes[key] = (ref, given[made[2]])
+        for ref, made in parent._nodes.values():
+            if type(made) is tuple and made[0] is call and (t := ref()) is not None:
+                parent._nodes[t] = (ref, given[made[2]])
         for user in list(call.users):
             _take_place(user, given[user.args[1]])
         module: Any = call.args[0]
@@ -133,17 +134,20 @@ class SubRecorder(Recorder):
                 twin[node].meta = node.meta
                 if node in self.unmeasured:
                     self.unmeasured.add(twin[node])
-        for key in [key for key, (_, opens) in parent.hidden.items() if opens == self.open]:
-            del parent.hidden[key]
-        for key, (ref, made) in self._nodes.items():
-            if ref() is not None and parent._nodes.get(key, (lambda: None, None))[0]() is not ref():
-                parent._nodes[key] = (ref, (twin[made[0]], *made[1:]) if type(made) is tuple else twin[made])
+        for ref, opens in parent.hidden.values():
+            if opens == self.open:
+                parent.hidden.pop(ref(), None)
+        for ref, made in self._nodes.values():
+            entry = parent._nodes.get(t := ref())
+            if t is not None and (entry is None or entry[0]() is not t):
+                parent._nodes[t] = (ref, (twin[made[0]], *made[1:]) if type(made) is tuple else twin[made])
         # The sub-graphs in this one are the parent's from now on.
-        for key, (ref, opens) in self.hidden.items():
+        for ref, opens in self.hidden.values():
             inner: Any = opens.__self__  # type: ignore[attr-defined]
             if inner.parent is self:
                 inner.parent, inner._node_of_parent = parent, twin[inner._node_of_parent]
-            parent.hidden[key] = (ref, opens)
+            if (t := ref()) is not None:
+                parent.hidden[t] = (ref, opens)
         return twin
 
     def _outer(self, t: Tensor, read: tuple[str, Any] | None) -> Node:

@@ -9,6 +9,7 @@ from typing import Any
 from fineline.guards.relation import Relation
 from fineline.guards.steps import Step
 from fineline.guards.texts import value_text
+from fineline.identity import AddressMap
 from fineline.kinds import is_a
 
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
@@ -139,7 +140,8 @@ class GuardBuilder:
         self.steps: list[Step] = []
         self.reads = Reads()
         self.interp: Any = interp
-        self._pins: dict[int, Source] = {}
+        # Guards hold what is pinned.
+        self._pins: AddressMap[Source] = AddressMap()
         self._roots: dict[int, Source] = {}
         self._type_attrs: dict[tuple[int, str], Source] = {}
         self._lacks: set[tuple[int, str]] = set()

@@ -76,7 +76,7 @@ class BodyInterpreter(Trial):
     recorder: BodyRecorder
 
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
-        super().__init__(outer, {}, set(outer.trace.made))
+        super().__init__(outer, {}, outer.trace.made.copy())
         self.fakes = self.known.fakes = fakes
         self.recorder = BodyRecorder(outer.trace.recorder)
         self.tensors = BodyTensors(indices, self.recorder)

@@ -14,6 +14,7 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import CaptureAborted, GraphBreak, NotCapturable
 from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
+from fineline.identity import AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.tensor_ops.tensors import TensorOps
@@ -128,7 +129,7 @@ class Trial(Interpreter):
         self,
         outer: Interpreter,
         given: Mapping[str, Iterable[Tensor]],
-        made: set[int],
+        made: AddressSet,
         later: bool = False,
         writes: bool = False,
         opposite: bool = False,

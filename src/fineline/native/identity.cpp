@@ -295,21 +295,42 @@ struct Kind {
     return given == nullptr || add_from(self, given) ? 0 : -1;
   }
 
-  // Of a map that owns its keys: the values of those that lie at given addresses, where other objects may have been.
-  static PyObject* at(PyObject* self, PyObject* addresses) {
-    PyTypeObject* wanted = &Kind<false, false>::type;
-    if (!PyObject_TypeCheck(addresses, wanted)) {
-      return PyErr_Format(PyExc_TypeError, "at() takes an AddressSet, not %.100s", Py_TYPE(addresses)->tp_name);
-    }
-    Ref list(PyList_New(0));
-    const Table* asked = table_of(addresses);
-    for (Py_ssize_t i = 0; list && i < asked->used; i++) {
-      const Entry* entry = asked->entries[i].key == nullptr ? nullptr : find_entry(table_of(self), asked->entries[i].key);
-      if (entry != nullptr && PyList_Append(list.get(), entry->value) < 0) return nullptr;
-    }
-    return list.release();
-  }
 };
+
+PyTypeObject* const kAddressSet = &Kind<false, false>::type;
+
+bool is_address_set(PyObject* object, const char* name) {
+  if (PyObject_TypeCheck(object, kAddressSet)) return true;
+  return refuse(PyExc_TypeError, "%s() takes an AddressSet, not %.100s", name, Py_TYPE(object)->tp_name);
+}
+
+// A set of those addresses of a table that another one has too, if there is another one.
+PyObject* addresses_in(PyObject* self, const Table* other) {
+  Ref made(kAddressSet->tp_alloc(kAddressSet, 0));
+  for (Py_ssize_t i = 0; made && i < table_of(self)->used; i++) {
+    PyObject* key = table_of(self)->entries[i].key;
+    if (key == nullptr || (other != nullptr && find(other, key) < 0)) continue;
+    if (!insert<false>(table_of(made.get()), key, nullptr)) return nullptr;
+  }
+  return made.release();
+}
+
+PyObject* addresses(PyObject* self, PyObject*) { return addresses_in(self, nullptr); }
+
+PyObject* intersection(PyObject* self, PyObject* other) {
+  return is_address_set(other, "intersection") ? addresses_in(self, table_of(other)) : nullptr;
+}
+
+PyObject* at(PyObject* self, PyObject* addresses) {
+  if (!is_address_set(addresses, "at")) return nullptr;
+  Ref list(PyList_New(0));
+  const Table* asked = table_of(addresses);
+  for (Py_ssize_t i = 0; list && i < asked->used; i++) {
+    const Entry* entry = asked->entries[i].key == nullptr ? nullptr : find_entry(table_of(self), asked->entries[i].key);
+    if (entry != nullptr && PyList_Append(list.get(), entry->value) < 0) return nullptr;
+  }
+  return list.release();
+}
 
 PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -318,25 +339,52 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
 template <bool Owning, bool Mapping>
 PyTypeObject Kind<Owning, Mapping>::type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-// What all kinds can do; the methods of one follow.
-#define OF_ALL(Owning, Mapping)                                        \
-  {"clear", clear<Owning>, METH_NOARGS, nullptr},                      \
-      {"copy", Kind<Owning, Mapping>::copy, METH_NOARGS, nullptr},     \
-      {"update", Kind<Owning, Mapping>::update, METH_O, nullptr},      \
-      {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, nullptr}
-#define OF_MAPS(Owning)                                           \
-  {"get", fast(get), METH_FASTCALL, nullptr},                     \
-      {"pop", fast(pop<Owning>), METH_FASTCALL, nullptr},         \
-      {"setdefault", fast(set_default<Owning>), METH_FASTCALL, nullptr}, \
-      {"values", values, METH_NOARGS, nullptr}
-#define OF_SETS(Owning) {"add", add<Owning>, METH_O, nullptr}, {"discard", discard<Owning>, METH_O, nullptr}
-
+using IdentityMap = Kind<true, true>;
+using IdentitySet = Kind<true, false>;
+using AddressMap = Kind<false, true>;
+using AddressSet = Kind<false, false>;
 
 PyMethodDef identity_map_methods[] = {
-    OF_ALL(true, true), OF_MAPS(true), {"at", Kind<true, true>::at, METH_O, nullptr}, {"items", items, METH_NOARGS, nullptr}, {}};
-PyMethodDef address_map_methods[] = {OF_ALL(false, true), OF_MAPS(false), {}};
-PyMethodDef identity_set_methods[] = {OF_ALL(true, false), OF_SETS(true), {}};
-PyMethodDef address_set_methods[] = {OF_ALL(false, false), OF_SETS(false), {}};
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, nullptr},
+    {"at", at, METH_O, nullptr},
+    {"clear", clear<true>, METH_NOARGS, nullptr},
+    {"copy", IdentityMap::copy, METH_NOARGS, nullptr},
+    {"get", fast(get), METH_FASTCALL, nullptr},
+    {"items", items, METH_NOARGS, nullptr},
+    {"pop", fast(pop<true>), METH_FASTCALL, nullptr},
+    {"setdefault", fast(set_default<true>), METH_FASTCALL, nullptr},
+    {"update", IdentityMap::update, METH_O, nullptr},
+    {"values", values, METH_NOARGS, nullptr},
+    {}};
+
+PyMethodDef identity_set_methods[] = {
+    {"add", add<true>, METH_O, nullptr},
+    {"clear", clear<true>, METH_NOARGS, nullptr},
+    {"copy", IdentitySet::copy, METH_NOARGS, nullptr},
+    {"discard", discard<true>, METH_O, nullptr},
+    {"update", IdentitySet::update, METH_O, nullptr},
+    {}};
+
+PyMethodDef address_map_methods[] = {
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, nullptr},
+    {"addresses", addresses, METH_NOARGS, nullptr},
+    {"clear", clear<false>, METH_NOARGS, nullptr},
+    {"copy", AddressMap::copy, METH_NOARGS, nullptr},
+    {"get", fast(get), METH_FASTCALL, nullptr},
+    {"pop", fast(pop<false>), METH_FASTCALL, nullptr},
+    {"setdefault", fast(set_default<false>), METH_FASTCALL, nullptr},
+    {"update", AddressMap::update, METH_O, nullptr},
+    {"values", values, METH_NOARGS, nullptr},
+    {}};
+
+PyMethodDef address_set_methods[] = {
+    {"add", add<false>, METH_O, nullptr},
+    {"clear", clear<false>, METH_NOARGS, nullptr},
+    {"copy", AddressSet::copy, METH_NOARGS, nullptr},
+    {"discard", discard<false>, METH_O, nullptr},
+    {"intersection", intersection, METH_O, nullptr},
+    {"update", AddressSet::update, METH_O, nullptr},
+    {}};
 
 PySequenceMethods as_container = {length, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, contains};
 

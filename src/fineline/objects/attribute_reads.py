@@ -308,7 +308,6 @@ def generic_load(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, 
             if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
                 trace.made.add(d)
                 trace.owners[d] = obj
-                trace.kept.append(obj)
             return interp.finish(f, d, then)
         if name == "__class__":
             return interp.finish(f, interp.type_of(obj), then)
@@ -473,7 +472,6 @@ def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> 
         interp.class_value(descr)
     elif trace.active and callable(value) and value not in trace.sources and not is_value(value):
         trace.bound[value] = (interp.class_value(descr), obj, cls)
-        trace.kept.append(value)
 
 
 def _get(interp: Interp, f: Frame, getter: Any, args: list, asked: tuple | None, then: Delivery | None) -> Frame | None:

@@ -21,6 +21,7 @@ from fineline.frames.graph_breaks import GraphBreak, NotReconstructible, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
+from fineline.identity import AddressMap
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import type_info
 from fineline.policy.selector import describe
@@ -267,10 +268,10 @@ def begin_segment(interp: Interp) -> None:
     interp.trace.texts = interp.texts
 
 
-def forget_dead(texts: dict[int, Text]) -> None:
+def forget_dead(texts: AddressMap[Text]) -> None:
     """Lets go of texts that nobody holds any more."""
-    for key in [key for key, text in texts.items() if sys.getrefcount(text.value) == 2]:
-        del texts[key]
+    for text in [text for text in texts.values() if sys.getrefcount(text.value) == 2]:
+        del texts[text.value]
 
 
 def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:

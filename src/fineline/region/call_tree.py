@@ -17,6 +17,7 @@ from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
+from fineline.identity import AddressSet
 from fineline.interp.body_interpreter import BodyInterpreter, BodyTensors
 from fineline.interp.interpreter import Interpreter
 from fineline.interp.trial import Trial, TrialTensors
@@ -255,7 +256,7 @@ class WatchedTrial(_WatchedBody):
     """The interpreter of an autograd function that is watched."""
 
     def __init__(
-        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: set[int], later: bool = False, writes: bool = False,
+        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: AddressSet, later: bool = False, writes: bool = False,
         opposite: bool = False, again: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(outer, given, made, later, writes, opposite, again)

@@ -19,6 +19,7 @@ from fineline.errors import InternalError
 from fineline.exception_slots import TRACEBACK, told
 from fineline.frames.frame import BreakCounts
 from fineline.frames.graph_breaks import UncatchableError
+from fineline.identity import AddressSet
 from fineline.kinds import is_a
 from fineline.region.descriptions import describe_guards
 from fineline.region.dynamic_dims import DynamicDims
@@ -32,7 +33,7 @@ from fineline.tracing.tracebacks import without_own_frames
 NOWHERE: Mapping = MappingProxyType({})
 
 
-class Everything(set):
+class Everything(AddressSet):
     """Of what is alive in a run that captures nothing, all may be as old as the call."""
 
     def __contains__(self, item: object) -> bool:

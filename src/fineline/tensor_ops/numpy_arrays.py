@@ -17,6 +17,7 @@ from torch import Tensor
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
 from fineline.guards.facts import storage_of
+from fineline.identity import AddressMap
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.symbolic.arithmetic import settle_all
@@ -54,8 +55,8 @@ class Arrays:
         # As long as an address stands for one of them, no other object gets it.
         self.alive: list[Any] = []
         self.shared: list[tuple[Any, Tensor]] = []
-        # Of arrays from outside, by id, the tensors that are shown to the graph.
-        self.shown: dict[int, list[Tensor]] = {}
+        # Of arrays from outside, the tensors that are shown to the graph: they share an array's memory, and keep it alive.
+        self.shown: AddressMap[list[Tensor]] = AddressMap()
 
     def made(self, trace: SegmentTrace, v: Any) -> None:
         """Notes the arrays in the result ``v`` of a function as made here."""

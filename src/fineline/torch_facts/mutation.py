@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import types
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tables import attributes
 
@@ -117,9 +118,9 @@ def is_inplace(fn: object) -> bool:
     return isinstance(fn, OpOverloadPacket) and fn.__name__.endswith("_") and not fn.__name__.endswith("__")
 
 
-def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: Container[int]) -> str:
-    """Returns what a call does to metadata that no graph can hold: to a tensor whose id is among those that ``existed`` when the graph began, or
-    as a leaf of autograd; "" if nothing.
+def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: IdentityMap[Any]) -> str:
+    """Returns what a call does to metadata that no graph can hold: to one of the tensors that ``existed`` when the graph began, or as a leaf of
+    autograd; "" if nothing.
     """
     if id(fn) in _RESHAPERS and args and args[0] in existed:
         # The graph's example inputs must look as they did when the graph began.

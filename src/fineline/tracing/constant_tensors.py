@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.fake.fake_tensors import Fakes
+from fineline.identity import AddressMap
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import unknown
 from fineline.torch_facts.callables import classify_torch
@@ -59,9 +60,10 @@ class ConstantTensors:
     """Held by identity, each with the version that is known: a write into the tensor, or into what it is a view of, changes that."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Tensor, int, Tensor]] = {}
+        # Tensors -> the tensor, which stays alive, its version, and the tensor with the numbers.
+        self._held: AddressMap[tuple[Tensor, int, Tensor]] = AddressMap()
         # In fake mode: those of one number, which is symbolic.
-        self._symbolic: dict[int, tuple[Tensor, int, torch.SymInt]] = {}
+        self._symbolic: AddressMap[tuple[Tensor, int, torch.SymInt]] = AddressMap()
         # In fake mode: what says whether a tensor that existed before was written into.
         self.fakes: Fakes | None = None
 
@@ -109,12 +111,12 @@ class ConstantTensors:
     def carry(self, fn: Any, mutated: Collection[int]) -> None:
         """Keeps, at a graph break that calls ``fn``, those constant tensors that the programs after it can rely on as well."""
         if self._held and (classify_torch(fn) or "") not in HARMLESS:
-            self._held = {}
+            self._held = AddressMap()
         elif self._held:
             # References: of the entry and of the question. What nobody else holds, nobody asks about any more.
-            alive = {i: held for i, held in self._held.items() if sys.getrefcount(held[0]) > 2 + (held[2] is held[0])}
+            alive = [held for held in self._held.values() if sys.getrefcount(held[0]) > 2 + (held[2] is held[0])]
             # What has another version now shows that later too.
-            self._held = {i: held for i, held in alive.items() if self.has(held[0], mutated)} if mutated else alive
+            self._held = AddressMap([(held[0], held) for held in alive if not mutated or self.has(held[0], mutated)])
 
     def clear(self) -> None:
         self._held.clear()

@@ -37,6 +37,7 @@ from torch.nn.attention import SDPBackend
 from fineline.guards.evaluate import same_constant
 from fineline.guards.source import Source
 from fineline.guards.texts import value_text
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 
 CLASS_MRO = type.__dict__["__mro__"]
@@ -131,7 +132,7 @@ def guard_distinct_from(trace: Any, obj: Any, among: Any) -> None:
     mine, others = list(leaves(trace, (obj,))), list(leaves(trace, among))
     if not others:
         return
-    among = {id(part): part for other in others for part in parts(trace, other)}
+    among = IdentitySet([part for other in others for part in parts(trace, other)])
     for src in [trace.sources.get(part) for one in mine for part in parts(trace, one)]:
         if src is None:
             continue

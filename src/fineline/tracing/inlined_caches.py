@@ -11,6 +11,7 @@ from typing import Any
 
 from fineline.frames.frame import Frame, stack
 from fineline.frames.graph_breaks import Delivery, Restart
+from fineline.identity import IdentityMap
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.segment_trace import SINGLETONS, VALUES
 
@@ -20,8 +21,8 @@ class Inlined:
 
     def __init__(self, settled: set[CodeType]) -> None:
         self._settled = settled
-        # By id, each container with what is in it, and the function.
-        self._given: dict[int, tuple[Any, list[int], CodeType]] = {}
+        # Containers -> what is in each, by id, and the function.
+        self._given: IdentityMap[tuple[list[int], CodeType]] = IdentityMap()
 
     def call(self, interp: Any, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Delivery | None) -> Frame | None:
         mutations = interp.trace.mutations
@@ -34,7 +35,7 @@ class Inlined:
         if value in self._given:
             return
         if t in (list, dict, set):
-            self._given[value] = value, _items(value), code
+            self._given[value] = _items(value), code
         if t in (tuple, list, set, dict):
             for item in (*value.keys(), *value.values()) if t is dict else value:
                 self.note(item, code)
@@ -48,14 +49,14 @@ class Inlined:
     def keep(self, value: Any) -> None:
         """Stops inlining the function whose result ``value`` outlives the segment."""
         if value in self._given:
-            self.settle(self._given[value][2])
+            self.settle(self._given[value][1])
 
     def check(self, interp: Any) -> None:
         """Checks at the end of the segment that no inlined call is running, and that their results are unchanged; otherwise stops inlining."""
         for f in stack(interp.frame):
             if f.then is not None and f.then.function is _done:
                 self.settle(f.then.data[0])
-        for value, items, code in self._given.values():
+        for value, (items, code) in self._given.items():
             if _items(value) != items:
                 self.settle(code)
 

@@ -13,6 +13,7 @@ from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import DataDependentBranch, Delivery, GraphBreak, Restart
 from fineline.frames.stub_frames import Place
+from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
 from fineline.tracing.constant_tensors import ConstantTensors
@@ -65,7 +66,7 @@ class SharedArrays(Protocol):
     """The NumPy arrays that share memory with tensors of the graph."""
 
     shared: list[tuple[Any, Tensor]]
-    shown: dict[int, list[Tensor]]
+    shown: AddressMap[list[Tensor]]
 
     def made(self, trace: SegmentTrace, v: Any) -> None: ...
     def lies_in_shared(self, a: Any, written: Callable[[Tensor], bool] = ...) -> bool: ...
@@ -111,7 +112,7 @@ class Interp(Protocol):
     options: InterpreterOptions
     lessons: Lessons
     trace: SegmentTrace
-    texts: dict[int, Any]
+    texts: AddressMap[Any]
     frame: Frame | None
     fakes: Fakes | None
     computing: bool
@@ -199,7 +200,7 @@ class TrialInterp(Interp, Protocol):
     """An interpreter that captures code into a graph of its own, and gives up before anything happens that could be seen."""
 
     given: list[Tensor]
-    made: set[int]
+    made: AddressSet
     mutations: Any
     recorder: Any
 

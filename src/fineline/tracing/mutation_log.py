@@ -12,6 +12,7 @@ from torch import Tensor
 from fineline.exception_slots import TRACEBACK
 from fineline.fx.output_fixups import disowned
 from fineline.guards.source import Source
+from fineline.identity import AddressMap, IdentityMap
 from fineline.kinds import is_a
 from fineline.torch_facts.tensor_backup import put_back_memory
 
@@ -49,13 +50,15 @@ class MutationLog:
     """The replay list of a program, and the undo log of the capture."""
 
     def __init__(self) -> None:
-        self.written: dict[int, Written] = {}
+        # Each `Written` holds its object.
+        self.written: AddressMap[Written] = AddressMap()
+        # By the ids of an object and a descriptor, which each entry holds.
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
         # The memory that operators write into, with a copy; kept where an error may have to take the writes back. Not the tensors, which
         # may have other memory by then.
         self.storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         # ... and the tensors, with their versions; those of them that had no history: what is written may have one.
-        self.versions: dict[int, tuple[Tensor, int]] = {}
+        self.versions: IdentityMap[int] = IdentityMap()
         self.plain: list[Tensor] = []
         # Numbers for which symbols stand meanwhile: (container, key or place, number or what holds it, what stands there).
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
@@ -64,8 +67,8 @@ class MutationLog:
         # Those of them that have really been made, as (function, key), and those that were in attempts which have been taken back.
         self.cached: list[tuple[Any, Any]] = []
         self.ahead: list[tuple[Any, Any]] = []
-        # Entries of tracebacks that stand in front of what an exception from before the segment has: by id, with where that comes from.
-        self.seams: dict[int, tuple[TracebackType, Source]] = {}
+        # Entries of tracebacks that stand in front of what an exception from before the segment has, with where that comes from.
+        self.seams: IdentityMap[Source] = IdentityMap()
         # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
@@ -118,10 +121,10 @@ class MutationLog:
         """Returns ``value``, an item or a tuple of items, with the numbers themselves where symbols stand for them in containers."""
         if not self.replaced:
             return value
-        numbers = {id(new): old for _, _, old, new in self.replaced}
-        if type(value) is tuple and any([id(v) in numbers for v in value]):
+        numbers = IdentityMap([(new, old) for _, _, old, new in self.replaced])
+        if type(value) is tuple and any([v in numbers for v in value]):
             return tuple([self.original(v) for v in value])
-        return numbers.get(id(value), value)
+        return numbers.get(value, value)
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         """Notes that a slot, or a tensor's attribute, is about to be set through its descriptor."""
@@ -145,7 +148,7 @@ class MutationLog:
         """Notes that ``first`` is put before the ``old`` traceback entries of an exception that passes frames."""
         if not self.slot_written(e, TRACEBACK):
             self.note_slot(e, src, TRACEBACK, old)
-            self.seams[first] = first, src
+            self.seams[first] = src
 
     def slot_written(self, obj: Any, descriptor: Any) -> bool:
         slot = self.slots.get((id(obj), id(descriptor)))
@@ -169,13 +172,15 @@ class MutationLog:
         """Keeps the version of a tensor, which is about to change."""
         if t in self.versions or t.is_inference():
             return
-        self.versions[t] = t, t._version
+        self.versions[t] = t._version
         if not t.requires_grad and not t._is_view():
             self.plain.append(t)
 
     def take_over(self, later: MutationLog) -> None:
         """Keeps what a mutation log of what ran since has kept of tensors."""
-        self.storages, self.versions = later.storages | self.storages, later.versions | self.versions
+        self.storages, versions = later.storages | self.storages, later.versions.copy()
+        versions.update(self.versions)
+        self.versions = versions
         self.plain += later.plain
 
     def undo_storages(self) -> None:
@@ -183,7 +188,7 @@ class MutationLog:
         for storage, before in self.storages.values():
             put_back_memory(storage, before)
         # The newest first: a view counts together with what it is a view of.
-        for t, version in reversed(self.versions.values()):
+        for t, version in reversed(self.versions.items()):
             # A backward pass from before the call may need it.
             torch._C._autograd._unsafe_set_version_counter((t,), (version,))
 
@@ -221,7 +226,7 @@ class MutationLog:
 
     def forget(self) -> None:
         """Lets go of all that was written: the traceback of an exception leads to this run, and to all that its frames hold."""
-        tables = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
+        tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
         for table in tables:
             table.clear()
 

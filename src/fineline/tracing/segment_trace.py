@@ -21,6 +21,7 @@ from fineline.fx.body_recorder import Part
 from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
 from fineline.guards.facts import AMBIENT, tensor_facts
 from fineline.guards.source import GuardBuilder, Source
+from fineline.identity import AddressMap, AddressSet, IdentityMap
 from fineline.kinds import is_a, taken_as_it_is
 from fineline.policy.selector import PYBIND
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -89,11 +90,11 @@ class SegmentTrace:
     def __init__(self, interp: Any) -> None:
         self.active = True
         self.classes = interp.lessons.local_classes
-        # After a graph break: the root that an eager call gave. The ids of the classes that have been met since.
+        # After a graph break: the root that an eager call gave. The classes that have been met since; guards hold them.
         self.given: Source | None = None
-        self.met: set[int] = set()
-        # By id: texts of what only the graph knows. What reads one has to look here.
-        self.texts: dict[int, Any] = {}
+        self.met = AddressSet()
+        # Texts of what only the graph knows, each held by its `Text`. What reads one has to look here.
+        self.texts: AddressMap[Any] = AddressMap()
         # Tensors that branches took for true or false; the program checks each.
         self.assumed: list[tuple[Tensor, bool]] = []
         # An operator was run where an exception would have met a handler.
@@ -104,33 +105,41 @@ class SegmentTrace:
         self.guards = GuardBuilder(interp)
         self.recorder = Recorder()
         self.mutations = MutationLog()
-        self.sources: dict[int, Source] = {}
+        # Objects from before the segment. What is read of one holds for this very object, so that it stays.
+        self.sources: IdentityMap[Source] = IdentityMap()
+        # Containers of which all is guarded; they have sources, which keep them.
+        self.expanded = AddressSet()
+        # Sets in which objects are looked up by identity. Each `Lookups` knows whether it is about the set that lies there now.
+        self.lookups: AddressMap[Any] = AddressMap()
+        # Dicts in which objects are looked up by identity; `Keys` may be about several.
+        self.keys: AddressMap[Any] = AddressMap()
+        # Objects that the captured code has made. They go when they would in eager code: what lies in the place of one later is made here as
+        # well, or has a source, which is asked for first.
+        self.made = AddressSet()
+        # Those of them that nothing else may hold, and that yet stay as long as the segment.
         self.kept: list[Any] = []
-        self.expanded: set[int] = set()
-        # By id: sets in which objects are looked up by identity.
-        self.lookups: dict[int, Any] = {}
-        # By id: dicts in which objects are looked up by identity.
-        self.keys: dict[int, Any] = {}
-        self.made: set[int] = set()
-        # By id: callables that descriptors in C gave -> the descriptor, the object, its class.
-        self.bound: dict[int, tuple] = {}
-        # id of an instance dict -> the object, made here, that it belongs to
-        self.owners: dict[int, Any] = {}
-        self.lazy: dict[int, Source] = {}
+        # Callables that descriptors in C gave -> the descriptor, the object, its class.
+        self.bound: IdentityMap[tuple] = IdentityMap()
+        # Instance dicts -> the object, made here, that it belongs to, and that is kept here with its dict.
+        self.owners: AddressMap[Any] = AddressMap()
+        # Numbers whose guards are deferred.
+        self.lazy: IdentityMap[Source] = IdentityMap()
         # Whether there are NumPy's among these.
         self.numpy = False
         # In fake mode: the numbers that may vary.
         self.symbols: Any = None
-        # ... and by identity the tuples that hold some, each with symbols in it.
-        self.symbolic: dict[int, tuple] = {}
+        # ... and the tuples that hold some, which have sources, each with symbols in it.
+        self.symbolic: AddressMap[tuple] = AddressMap()
         self.types: dict[type, Any] = {}
-        self.functions: dict[int, bool] = {}
-        # By id: functions in Python that capture looks into, unless they get attributes -> their code. They are not held: what closures hold
-        # is to go when it goes in eager code.
-        self.run_through: dict[int, types.CodeType] = {}
-        # By id: functions that CPython may run -> what that rests on; code that it may not run -> None.
-        self.pure: dict[int, Any] = {}
-        self.global_values: dict[int, dict[str, Any]] = {}
+        # Functions whose parts are guarded. Those from outside have sources; of others, made here, nothing is guarded.
+        self.functions = AddressSet()
+        # Functions in Python that capture looks into, unless they get attributes -> their code, which tells one from another at its address.
+        # They are not held: what closures hold is to go when it goes in eager code.
+        self.run_through: AddressMap[types.CodeType] = AddressMap()
+        # Functions that CPython may run -> what that rests on, and holds the function; code that it may not run -> None.
+        self.pure: AddressMap[Any] = AddressMap()
+        # Namespaces -> the values of globals that have been read in them. What runs in a namespace holds it, and one has a source.
+        self.global_values: AddressMap[dict[str, Any]] = AddressMap()
         self.start_ambient = AMBIENT.now()
         # The functions that nodes call to change PyTorch's state.
         self.states: set[Any] = set()
@@ -215,7 +224,6 @@ class SegmentTrace:
         """Defers the guard on a number that code has only moved so far: guards its type."""
         self.guards.check(src, "type", type(v))
         self.lazy[v] = src
-        self.kept.append(v)
         self.numpy = self.numpy or type(v) in NUMBERS
 
     def read(self, v: Any, src: Source) -> Any:
@@ -264,7 +272,6 @@ class SegmentTrace:
     def adopt(self, v: Any, src: Source) -> None:
         """Makes ``src`` the source of ``v``, and keeps ``v`` alive."""
         self.sources[v] = src
-        self.kept.append(v)
 
     def forget(self) -> None:
         """Lets go of all that is alive, once the segment is written: eager code runs next, and what the user's code has dropped is to go."""
@@ -377,12 +384,11 @@ class SegmentTrace:
             for it in list_iterators(obj):
                 self.expand(it.__reduce__()[1][0], deep, ordered, within)
             return
-        i = id(obj)
-        src = self.sources.get(i)
+        src = self.sources.get(obj)
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
             elements = tuple(self.mutations.before(obj))
             self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
-        if src is None or i in self.expanded:
+        if src is None or obj in self.expanded:
             if deep:
                 self._expand_items(obj, within)
             return
@@ -425,7 +431,7 @@ class SegmentTrace:
             if t in WINDOWS or (deep and has_hidden_state(obj)):
                 raise NotForGraph(f"a {t.__name__} that existed before the call")
             return
-        self.expanded.add(i)
+        self.expanded.add(obj)
         if deep:
             self._expand_items(obj, within)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
+from fineline.identity import AddressMap, AddressSet
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import leaves, parts
 from fineline.tracing.segment_trace import SegmentTrace, is_value
@@ -26,8 +27,8 @@ class Lookups:
         self.target = weakref.ref(target)
         # By register: the objects that are different ones, which ``guard`` says.
         self.told: dict[int, Source] = {}
-        # By id: objects that the captured code has made. What lies there later may have a source.
-        self.made: set[int] = set()
+        # Objects that the captured code has made. What lies there later may have a source.
+        self.made = AddressSet()
         # As many elements have been seen; the one looked up since, in a tuple, may have been added. NEW stands for an object made here.
         self.size = 0
         self.last: tuple = ()
@@ -74,9 +75,8 @@ class Lookups:
 
     def guard(self, trace: SegmentTrace) -> None:
         """Guards that the objects that were looked up are different ones."""
-        for src in map(trace.sources.get, self.made):
-            if src is not None:
-                self.told.setdefault(src.reg, src)
+        for src in trace.sources.at(self.made):
+            self.told.setdefault(src.reg, src)
         _guard(trace, self.told.values())
 
 
@@ -114,22 +114,23 @@ class Keys:
     __slots__ = ("made", "told")
 
     def __init__(self) -> None:
-        # By id, which the capture keeps alive. A later dict at the same address only adds to them.
-        self.told: dict[int, Source] = {}
-        # By id: those that had no source, as the captured code has made them.
-        self.made: set[int] = set()
+        # They have sources, which keep them. A later dict at the same address only adds to them.
+        self.told: AddressMap[Source] = AddressMap()
+        # Those that had no source, as the captured code has made them.
+        self.made = AddressSet()
 
-    def unseen(self, trace: SegmentTrace, ids: set[int]) -> set[int]:
-        """Returns those of the ``ids`` that no lookup has met."""
+    def unseen(self, trace: SegmentTrace, keys: Iterable[Any]) -> list[Any]:
+        """Returns those of the ``keys`` that no lookup has met."""
+        told, made, sources = self.told, self.made, trace.sources
         # What lies where an object made here has been may have a source.
-        return ids - self.told.keys() - (self.made - trace.sources.keys())
+        return [key for key in keys if key not in told and (key not in made or key in sources)]
 
     def tell(self, trace: SegmentTrace, key: Any) -> None:
         """Notes that ``key``, and what it binds, are not the objects that were here before."""
         for part in parts(trace, key):
             src = trace.sources.get(part)
             if src is not None:
-                self.told[id(part)] = src
+                self.told[part] = src
             elif part is key and key in trace.made:
                 self.made.add(key)
 
@@ -137,15 +138,9 @@ class Keys:
 def look_up_key(trace: SegmentTrace, obj: Any, among: Any) -> None:
     """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
     found = trace.keys.setdefault(among, Keys())
-    unseen = found.unseen(trace, {id(obj), *map(id, among)})
-    if not unseen - {id(obj)}:
-        # Most dicts are filled key by key.
-        if unseen:
-            found.tell(trace, obj)
-        return
-    for key in (*among, obj):
-        if id(key) in unseen:
-            found.tell(trace, key)
+    # Most dicts are filled key by key.
+    for key in found.unseen(trace, (*among, obj)):
+        found.tell(trace, key)
 
 
 def guard_lookups(trace: SegmentTrace) -> None:

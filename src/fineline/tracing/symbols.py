@@ -27,6 +27,7 @@ from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
 from fineline.guards.source import Source
 from fineline.guards.term import Term
+from fineline.identity import AddressSet
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
 from fineline.policy.break_settings import breaks_here
@@ -127,8 +128,8 @@ class Symbols:
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
         # The symbols that the graph's floats are computed of.
         self._in_floats: set[sympy.Symbol] = set()
-        # By id: tensors that only graph breaks may look at.
-        self.unsized: set[int] = set()
+        # Tensors that only graph breaks may look at; they have sources, which keep them.
+        self.unsized = AddressSet()
         # Why an error of the graph's may not be that of the user's code.
         self.inexact = ""
         # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.

@@ -15,6 +15,7 @@ from fineline.bytecode.pure_code import is_plain
 from fineline.bytecode.pure_loops import PureLoop
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.opcode_families import Handler
+from fineline.identity import AddressMap
 from fineline.objects.introspection import load_cell
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
@@ -54,7 +55,7 @@ def handing_over(handler: Handler, loop: PureLoop) -> Handler:
 
 
 def _run_iterations(interp: Interp, f: Frame, loop: PureLoop) -> None:
-    trace, key = interp.trace, id(loop.code)
+    trace, key = interp.trace, loop.code
     found = trace.pure.get(key)
     if (found is not None and not found.usable) or interp.merged is not None or not may_hand_over(interp):
         return
@@ -100,9 +101,9 @@ class _Entry:
 
     def __init__(self, trace: SegmentTrace) -> None:
         self._cap = trace
-        # By the identity of the container: its copy. By the identity of a copy, what it was made of.
-        self._copies: dict[int, Any] = {}
-        self._originals: dict[int, Any] = {}
+        # Containers -> copies, and copies -> what each was made of: each table holds the keys of the other.
+        self._copies: AddressMap[Any] = AddressMap()
+        self._originals: AddressMap[Any] = AddressMap()
         self._depth = 0
         # The containers that a loop has left.
         self._found: list[Any] = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
 from fineline.codegen.frame_state import FrameState
 from fineline.frames.graph_breaks import GraphBreak
+from fineline.identity import AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.region.entry_point import EagerStretch, EntryPoint
 from fineline.region.interface import CapturingRegion
@@ -38,7 +39,7 @@ class Continuations:
         """Takes all graph breaks in a function of which the rest ran eagerly for one."""
         self.passed = stretch.without_left(self.passed)
 
-    def snapshot_at(self, graph_break: GraphBreak, place: tuple[str, int], held: Set[int] = frozenset()) -> Snapshot:
+    def snapshot_at(self, graph_break: GraphBreak, place: tuple[str, int], held: AddressSet | None = None) -> Snapshot:
         """Returns the state of the frames at a graph break, in a form that iterations of a loop share as far as possible."""
         iterations = self._region.entry_points.iterations
         snapshot = take_snapshot(self._interp, graph_break, place, True, held, iterations.numbers)

@@ -51,8 +51,9 @@ class SegmentEnd:
         """Writes the program. A value that it makes again for its own results can't be part of the state: then the state is taken once more."""
         self.snapshot = self._ways.snapshot_at(self._graph_break, self._place)
         self._write(name)
-        while found := self.snapshot.rebuilt & self.writer.rebuild.built:
-            self.snapshot = self._ways.snapshot_at(self._graph_break, self._place, self.snapshot.held | found)
+        while found := self.snapshot.rebuilt.intersection(self.writer.rebuild.built):
+            found.update(self.snapshot.held)
+            self.snapshot = self._ways.snapshot_at(self._graph_break, self._place, found)
             self._write(name)
 
     def _write(self, name: str) -> None:
@@ -86,10 +87,10 @@ class SegmentEnd:
     def _tell_texts(self) -> None:
         """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
         texts, snapshot, graph_break = self._interp.texts, self.snapshot, self._graph_break
-        for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if id(v) in texts]:
+        for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if v in texts]:
             for entry_point in self._entry_points():
                 entry_point.varying.add_text(name)
-        if graph_break.error == "FL448" or any([id(a) in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
+        if graph_break.error == "FL448" or any([a in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
             self.after.entry_point.varying.add_made("result")
 
     def vary(self) -> None:

@@ -18,6 +18,7 @@ from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
+from fineline.identity import AddressSet, IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
 from fineline.objects.c_calls import describe as describe_native
@@ -49,10 +50,10 @@ class OpaqueCall:
         self.given = given
         self.before = list(parts(given))
         inputs = list(tensors(given))
-        self.known = {id(t): t for t in inputs}
+        self.known = IdentitySet(inputs)
         self.versions = [(t, interp.memory(t)._version) for t in inputs if not t.is_inference()]
         # All that it reads goes through the mutation log again, and is noted there.
-        self.expanded, trace.expanded = trace.expanded, set()
+        self.expanded, trace.expanded = trace.expanded, AddressSet()
         self.met: list[tuple[str, Any, str]] = []
         trace.mutations.met = self.met
         trace.global_values.clear()
@@ -71,7 +72,7 @@ class OpaqueCall:
         """Ends the opaque call."""
         trace = interp.trace
         interp.opaque = trace.mutations.met = None
-        trace.expanded |= self.expanded
+        trace.expanded.update(self.expanded)
 
     def raised(self, interp: Interp) -> None:
         """Ends the opaque call with an exception; if operators have run, the capture fails, because no node represents them."""
@@ -81,13 +82,13 @@ class OpaqueCall:
 
     def fault(self) -> str | None:
         """Returns what it did that one node can't do."""
-        containers = {id(part) for part in self.before}
+        containers = IdentitySet(self.before)
         # Writes first.
         for verb, src, text in sorted(self.met, key=itemgetter(0)):
             if verb == "changes":
                 self.changed = True
                 return f"it changes {text}"
-            if id(src.value) not in containers:
+            if src.value not in containers:
                 return f"it reads {text}, which the captured code has changed before"
         after = list(parts(self.given))
         if len(after) != len(self.before) or not all([a is b for a, b in zip(after, self.before, strict=True)]):
@@ -143,7 +144,7 @@ class OpaqueCall:
 
     def made(self, interp: Interp, value: Any) -> Any:
         for t in tensors(value):
-            self.known[t] = t
+            self.known.add(t)
             interp.trace.made.add(t)
         return value
 

@@ -23,6 +23,7 @@ from fineline.fake.fake_tensors import own_attributes
 from fineline.frames.graph_breaks import ASKED, CaptureAborted, GraphBreak, NotCapturable, Restart
 from fineline.fx.function_node import Ways, function_node
 from fineline.fx.graph_module import CapturedGraph
+from fineline.identity import AddressSet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
@@ -118,7 +119,7 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
     states = random_states()
     ctx = Unasked() if interp.again else Context(needed(args))
     interp.trace.kept.append(ctx)
-    trial = interp.trial(interp, {"arg": given}, {id(ctx)}, writes=not (interp.trace.assumed or interp.switches))
+    trial = interp.trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.assumed or interp.switches))
     try:
         with computing(interp) if interp.fakes is not None else nullcontext():
             graphs = _capture(interp, cls, ctx, args, trial)
@@ -272,7 +273,7 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
 def _backward(interp: Interp, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, opposite: bool) -> tuple[Any, tuple]:
     """Returns a trial of the backward, on these ``grads``: the interpreter, and the gradients of the tensors among ``args``."""
     assert interp.trial is not None
-    trial = interp.trial(interp, given, {id(ctx)}, later=True, opposite=opposite, again=not once)
+    trial = interp.trial(interp, given, AddressSet((ctx,)), later=True, opposite=opposite, again=not once)
     value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
     if _state_changes(trial.recorder) > 2:
         raise NotCapturable
