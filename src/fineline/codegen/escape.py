@@ -17,7 +17,7 @@ from fineline.cpython.polyfill_itertools import Tee
 from fineline.frames.frame import InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
-from fineline.identity import AddressSet
+from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a
 from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
 from fineline.tracing.interp import Interp
@@ -159,6 +159,9 @@ def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
     elif is_a(holder, set) and any([x is old for x in set.__iter__(holder)]):
         set.remove(holder, old)
         set.add(holder, _real(old, seen))
+    elif type(holder) is IdentityMap:
+        # A table of the capture's: nobody finds ``old`` any more.
+        holder.pop(old, None)
     for slot in [x for k in type(holder).__mro__ if "__slots__" in k.__dict__ for x in k.__dict__.values() if type(x) is MemberDescriptorType]:
         if _in_slot(slot, holder) is old:
             slot.__set__(holder, _real(old, seen))
