@@ -18,6 +18,7 @@ from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, TRACEBACK
+from fineline.identity import AddressSet
 from fineline.kinds import is_a
 
 # Where CPython 3.11 looks for what another thread, or a signal, wants to raise. A comparison does so together with the jump behind it.
@@ -81,7 +82,8 @@ def _by_handler(frames: list[FrameType]) -> bool:
     able = [f for f in frames if f.f_code.co_argcount + bool(f.f_code.co_flags & CO_VARARGS)]
     if not able:
         return False
-    running, f = set[int](), sys._getframe()
+    # The stack keeps them; what kept this frame as well would be a cycle.
+    running, f = AddressSet(), sys._getframe()
     while f is not None:
         running.add(f)
         f = f.f_back  # type: ignore[assignment]

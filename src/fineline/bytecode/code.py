@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import NamedTuple
 
+from fineline.identity import IdentityMap
+
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
 _CACHE = dis.opmap["CACHE"]
 _BACKWARD = frozenset(n for n in dis.opmap if "BACKWARD" in n)
@@ -271,16 +273,16 @@ def global_names(code: CodeType) -> list[str]:
 class CodeTable:
     """Decoded code objects by identity (code objects compare equal by content, file names apart).
 
-    An entry keeps its code object alive, so that an id is never taken over by another; they are few and small.
+    An entry keeps its code object alive; they are few and small.
     """
 
     def __init__(self) -> None:
-        self._by_id: dict[int, CodeInfo] = {}
+        self._infos: IdentityMap[CodeInfo] = IdentityMap()
 
     def __getitem__(self, code: CodeType) -> CodeInfo:
-        info = self._by_id.get(code)
+        info = self._infos.get(code)
         if info is None:
-            info = self._by_id[code] = CodeInfo(code)
+            info = self._infos[code] = CodeInfo(code)
         return info
 
 

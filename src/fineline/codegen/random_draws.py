@@ -9,6 +9,7 @@ import numpy as np
 
 from fineline.codegen.program_text import ProgramText
 from fineline.fx.infallible import cannot_fail
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -23,8 +24,7 @@ def draw_lines(r: ProgramText) -> list[str]:
 
 def generators(r: ProgramText) -> str:
     """Returns those that are drawn from, each once."""
-    found = {id(draw.args[0]): draw.args[0] for draw in r.trace.symbols.draws.of.values()}
-    return r.items(found.values())
+    return r.items(IdentitySet([draw.args[0] for draw in r.trace.symbols.draws.of.values()]))
 
 
 def does_more(trace: SegmentTrace) -> bool:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import Graph, GraphModule
 
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 
 Remake = Callable[[Tensor], Tensor]
@@ -85,7 +86,7 @@ def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]], s
         for i, change in changes:
             outputs[i] = change(outputs[i])
         for places in several:
-            seen: set[int] = set()
+            seen = IdentitySet()
             for i in places:
                 if outputs[i] in seen:
                     outputs[i] = outputs[i].view_as(outputs[i])

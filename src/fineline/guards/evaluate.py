@@ -21,6 +21,7 @@ from fineline.guards.facts import ambient_facts, class_name, describe_difference
 from fineline.guards.postfix import check_code, is_integer, run
 from fineline.guards.steps import ACCESS, CHECKS, Step
 from fineline.guards.texts import value_text
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 
 SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "distinct", "storages", "ambient", "relation"})
@@ -189,7 +190,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
 def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mapping[int, Any]) -> int | None:
     """Returns a register whose object a ``distinct`` step does not allow there; None if the step passes."""
     ones, others = payload
-    seen: set[int] = set()
+    seen = IdentitySet()
     for reg in ones:
         if registers[reg] in seen:
             return reg

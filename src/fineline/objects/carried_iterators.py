@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.cpython.polyfill_iterators import Lazy
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import VIEWS
 
@@ -123,7 +124,7 @@ def following(it: Any, ahead: int) -> Any:
     t = type(it)
     if t not in INSIDE:
         raise TypeError(f"an iterator of type {t.__name__} can't be copied")
-    return next(itertools.islice(_copy(it, {}), ahead, None))
+    return next(itertools.islice(_copy(it, IdentityMap()), ahead, None))
 
 
 def advanced(it: Any, moves: int) -> Any:
@@ -133,7 +134,7 @@ def advanced(it: Any, moves: int) -> Any:
     return it
 
 
-def _copy(it: Any, copies: dict[int, Any]) -> Any:
+def _copy(it: Any, copies: IdentityMap[Any]) -> Any:
     """Copies an iterator and those that it reads; two that read the same one have copies that do so too."""
     if it in copies:
         return copies[it]
@@ -146,7 +147,7 @@ def _copy(it: Any, copies: dict[int, Any]) -> Any:
     return new
 
 
-def _copies(parts: tuple, copies: dict[int, Any]) -> tuple:
+def _copies(parts: tuple, copies: IdentityMap[Any]) -> tuple:
     return tuple([_copy(x, copies) if type(x) in INSIDE else x for x in parts])
 
 
@@ -183,6 +184,6 @@ def containers_of(it: Any) -> list[Any]:
             found += gc.get_referents(part)
         elif type(part) is itertools.chain and len(reduced := part.__reduce__()) > 2:
             # Those that it has not come to yet, or what they show.
-            for later in _copy(reduced[2][0], {}):
+            for later in _copy(reduced[2][0], IdentityMap()):
                 found += [later, *(gc.get_referents(later) if type(later) in VIEWS else ())]
     return [x for x in found if is_a(x, (list, tuple, dict, set, frozenset, bytearray))]

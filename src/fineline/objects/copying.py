@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import Frame
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -39,15 +40,15 @@ def _notes_reads(trace: SegmentTrace, t: type) -> bool:
     )
 
 
-def closed_world(trace: SegmentTrace, obj: Any, seen: dict[int, Any]) -> bool:
-    """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met, by id."""
+def closed_world(trace: SegmentTrace, obj: Any, seen: IdentitySet) -> bool:
+    """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
         trace.settle(obj)
         return True
     if obj in seen:
         return True
-    seen[obj] = obj
+    seen.add(obj)
     if t in SYMBOLIC:
         return True
     if t in (list, dict, tuple, set, frozenset, collections.OrderedDict, collections.deque, collections.defaultdict):
@@ -69,13 +70,13 @@ def closed_world(trace: SegmentTrace, obj: Any, seen: dict[int, Any]) -> bool:
     return closed_world(trace, d, seen)
 
 
-def mark_made(trace: SegmentTrace, obj: Any, seen: set[int] | None = None) -> None:
+def mark_made(trace: SegmentTrace, obj: Any, seen: IdentitySet | None = None) -> None:
     """Notes that a copy, and everything new in it, was made here."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or obj in trace.sources or is_a(obj, PINNED) or t is types.FunctionType:
         return
-    # Not ``made`` itself: the id of an object that is gone may stand in it.
-    seen = set() if seen is None else seen
+    # Not ``made`` itself: the address of an object that is gone may stand in it.
+    seen = IdentitySet() if seen is None else seen
     if obj in seen:
         return
     seen.add(obj)
@@ -102,10 +103,10 @@ def _copying(name: str) -> Handler:
             return call.instead(method, [obj] if name == "__copy__" else [obj, {}])
         if not trace.active:
             return call.run_natively()
-        seen: dict[int, Any] = {}
+        seen = IdentitySet()
         if len(call.args) > 1 or call.kwargs or not closed_world(trace, obj, seen):
             raise call.graph_break("FL410", f"copy.{call.fn.__name__} of a {type(obj).__name__}")
-        numbers = {i: x for i, x in seen.items() if type(x) in SYMBOLIC}
+        numbers = {id(x): x for x in seen if type(x) in SYMBOLIC}
         # A number is its own copy, a symbol for one too.
         if id(obj) in numbers:
             return call.finish(obj)

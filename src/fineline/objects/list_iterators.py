@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fineline.guards.source import Source
+from fineline.identity import IdentityMap
 from fineline.objects.iterator_stand_ins import Recipe
 from fineline.tracing.identity_guards import LIST_ITERATOR, LIST_READERS, OVER_LISTS, REVERSED_ITERATOR, ItemFromEnd, list_iterators
 from fineline.tracing.segment_trace import SegmentTrace
@@ -65,7 +66,7 @@ def next_item(trace: SegmentTrace, it: Any) -> Any:
     if t is enumerate and type(inner := it.__reduce__()[1][0]) is LIST_ITERATOR:
         return _next_of_one(trace, it, inner)
     # Two that read one iterator take its items in turn.
-    found = list({id(unread.iterator): unread for unread in unread_lists(trace, it)}.values())
+    found = IdentityMap([(unread.iterator, unread) for unread in unread_lists(trace, it)]).values()
     if found and any([trace.mutations.wrote(unread.held) for unread in found]):
         trace.expand(it)
         found = []
@@ -74,7 +75,7 @@ def next_item(trace: SegmentTrace, it: Any) -> Any:
     try:
         value = next(it)
     finally:
-        items = {id(unread.iterator): iter(_taken(trace, unread)) for unread in found}
+        items = IdentityMap([(unread.iterator, iter(_taken(trace, unread))) for unread in found])
     return _with_read(it, value, items)
 
 
@@ -116,7 +117,7 @@ def _taken(trace: SegmentTrace, unread: Unread) -> list[Any]:
     return items
 
 
-def _with_read(it: Any, value: Any, items: dict[int, Iterator[Any]]) -> Any:
+def _with_read(it: Any, value: Any, items: IdentityMap[Iterator[Any]]) -> Any:
     """Returns ``value``, which ``it`` gave, with what the code goes on with for each item in it: a symbol for a number that varies."""
     t = type(it)
     if t in OVER_LISTS:

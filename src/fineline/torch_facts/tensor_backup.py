@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fineline.identity import IdentitySet
+
 
 def put_back_memory(storage: torch.UntypedStorage, before: torch.UntypedStorage) -> None:
     """Makes a storage as long as it was, with what was in it."""
@@ -28,7 +30,7 @@ class Kept:
             self.copies = torch._foreach_clone([t.detach() if t.requires_grad else t for t in self.whole]) if self.whole else ()
             if len(self.whole) < len(tensors):
                 # All of what they are views of.
-                whole = set(map(id, self.whole))
+                whole = IdentitySet(self.whole)
                 self.parts = [(t, t.untyped_storage().clone()) for t in tensors if t not in whole]
         self.versions = [(t, t._version) for t in tensors if not t.is_inference()]
 

@@ -33,6 +33,7 @@ from torch.autograd import Function
 from torch.nn import Parameter
 
 from fineline.guards.source import root_of
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import CLASS_MRO, HEAP_TYPE, PLAIN_VALUE, BaseEquals, guard_mro
 
@@ -188,22 +189,23 @@ def guard_distinct_classes(trace: Any) -> None:
     anew = [src for src in trace.sources.values() if src.op != "pin" and trace.classes.is_given(src.value)]
     if not anew:
         return
-    held: dict[int, type] = {}
+    held = IdentitySet()
     for _, _, _, payload in trace.guards.steps:
         _find_classes(payload, held)
     for src in anew:
-        if held.pop(id(src.value), None) is not None:
+        if src.value in held:
+            held.discard(src.value)
             # Something else has to be this very class.
             trace.guards.check(src, "is", src.value)
-    trace.guards.distinct(anew, [trace.guards.pin(k, k.__qualname__) for k in held.values() if type(k) in PLAIN_METACLASSES])
+    trace.guards.distinct(anew, [trace.guards.pin(k, k.__qualname__) for k in held if type(k) in PLAIN_METACLASSES])
 
 
-def _find_classes(v: Any, found: dict[int, type], depth: int = 0) -> None:
+def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
     """Adds to ``found`` the classes that Python code defined in what a guard compares with."""
     t = type(v)
     if is_a(v, type):
         if v.__flags__ & HEAP_TYPE:
-            found[id(v)] = v
+            found.add(v)
     elif t in NO_CLASSES or depth > MOST_DEPTH:
         return
     elif is_a(v, enum.Enum):

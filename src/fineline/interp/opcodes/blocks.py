@@ -12,6 +12,7 @@ from fineline.exception_slots import CAUSE, CONTEXT, DICT
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import MISSING, load_attr, raw_lookup, special_method
 from fineline.objects.copying import mark_made
@@ -144,7 +145,7 @@ def _reraised(orig: BaseException, excs: list) -> BaseException | None:
         return excs[0]
     same = [e for e in excs if is_a(e, BaseExceptionGroup) and _same_metadata(e, orig)]
     raised = [e for e in excs if not any(e is s for s in same)]
-    leaves = {id(x) for e in same for x in _leaves(e)}
+    leaves = IdentitySet([x for e in same for x in _leaves(e)])
     again = orig.subgroup(lambda e: e in leaves) if leaves else None
     if not raised:
         return again

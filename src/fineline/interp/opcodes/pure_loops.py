@@ -15,7 +15,7 @@ from fineline.bytecode.pure_code import is_plain
 from fineline.bytecode.pure_loops import PureLoop
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.opcode_families import Handler
-from fineline.identity import AddressMap
+from fineline.identity import AddressMap, IdentitySet
 from fineline.objects.introspection import load_cell
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
@@ -189,7 +189,7 @@ class _Entry:
 
     def takes(self, values: tuple) -> bool:
         """Returns whether the capture may go on with what a loop gives: with plain values, and containers of these."""
-        todo, seen = [*values, *self._copies.values()], set[int]()
+        todo, seen = [*values, *self._copies.values()], IdentitySet()
         for value in todo:
             if value is NULL or is_plain(value) or value in seen:
                 continue

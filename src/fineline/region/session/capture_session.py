@@ -557,7 +557,7 @@ class CaptureSession:
         untouched = fake or self.start is self.entry_point is region.entry
         if untouched:
             self.take_back()
-        inputs = {id(src.value) for _, src in interp.trace.recorder.inputs}
+        inputs = bool(interp.trace.recorder.inputs)
         rerun = fake or (untouched and (not (inputs and interp.trace.recorder.mutated) or bool(interp.trace.mutations.storages)))
         args, kwargs = self.call
         self._release()

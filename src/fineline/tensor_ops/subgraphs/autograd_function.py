@@ -13,6 +13,7 @@ from fineline.bytecode.code import global_names
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import type_info
 from fineline.objects.introspection import load_cell
@@ -86,7 +87,7 @@ def _record(interp: Interp, cls: Any, graphs: FunctionGraphs) -> Any:
 
 def see_methods(interp: Interp, cls: Any) -> bool:
     """Guards the methods of a class that a graph node will run; False if some of what they read may change unseen."""
-    seen: set[int] = set()
+    seen = IdentitySet()
     methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
     return all([see_closed(interp, m, seen) for m in methods if is_a(m, types.FunctionType)])
 
@@ -127,7 +128,7 @@ class InlineContext:
         pass
 
 
-def see_closed(interp: Interp, fn: types.FunctionType, seen: set[int]) -> bool:
+def see_closed(interp: Interp, fn: types.FunctionType, seen: IdentitySet) -> bool:
     """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
     trace = interp.trace
     if fn in seen:

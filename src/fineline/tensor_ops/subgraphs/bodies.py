@@ -25,6 +25,7 @@ from fineline.fake.fake_tensors import Fakes, Rows, unsymbolic
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.fx.graph_module import CapturedGraph
+from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
@@ -251,12 +252,12 @@ class Bodies:
         return body.recorder.graph_of(outputs, [t for _, t, _ in self._tensors()], self._numbers(), name)
 
     def _tensors(self) -> list[tuple[Body, Tensor, Any]]:
-        found: dict[int, tuple[Body, Tensor, Any]] = {}
+        found: IdentityMap[tuple[Body, Tensor, Any]] = IdentityMap()
         for body in self.bodies:
             for _, t, read in body.recorder.lifted:
                 if t not in found or found[t][2] is None:
                     found[t] = body, t, read
-        return list(found.values())
+        return found.values()
 
     def _numbers(self) -> list[Any]:
         return list({key: n for body in self.bodies for key, (_, n) in body.recorder.numbers.items()}.values())
@@ -267,7 +268,7 @@ def _watched(trace: SegmentTrace, roots: list) -> MutationLog:
     """Copies of the containers made in the captured code that a body can reach: no mutation log hears of writes to these."""
     watch = MutationLog()
     roots = [*roots, *[w.obj for w in trace.mutations.written.values()], *[obj for obj, _, _, _ in trace.mutations.slots.values()]]
-    seen, todo = {id(trace)}, deque(roots)
+    seen, todo = IdentitySet((trace,)), deque(roots)
     while todo:
         obj = todo.popleft()
         if obj in seen or is_value(obj) or is_a(obj, (Tensor, type, types.ModuleType)):

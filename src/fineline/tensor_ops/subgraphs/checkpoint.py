@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
 from fineline.frames.frame import Frame
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.tensor_ops.subgraphs.autograd_function import see_closed
@@ -64,7 +65,7 @@ def _fixed(interp: Interp, fn: Any) -> bool:
     trace = interp.trace
     if is_a(fn, types.FunctionType):
         identify(trace, fn)
-        return (fn.__module__ or "").startswith("torch.") or see_closed(interp, fn, set())
+        return (fn.__module__ or "").startswith("torch.") or see_closed(interp, fn, IdentitySet())
     if type(fn) in (list, tuple):
         trace.expand(fn)
         return all([is_value(x) or _fixed(interp, x) for x in fn])

@@ -23,7 +23,7 @@ from fineline.fake.fake_tensors import own_attributes
 from fineline.frames.graph_breaks import ASKED, CaptureAborted, GraphBreak, NotCapturable, Restart
 from fineline.fx.function_node import Ways, function_node
 from fineline.fx.graph_module import CapturedGraph
-from fineline.identity import AddressSet
+from fineline.identity import AddressSet, IdentitySet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
@@ -210,13 +210,13 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
         raise NotCapturable
     if ctx.saved_for_forward is not None or not all([any([t is out for out in outs]) for t in passed]):
         raise NotCapturable
-    kept: dict[int, Tensor] = {}
+    kept = IdentitySet()
     for name, value in ctx.__dict__.items():
         if name not in _OF_CONTEXT and not _tensors_in(value, kept):
             raise NotCapturable
     ctx._fineline_saved = saved
     constant = tuple([i for i, t in enumerate(outs) if any([t is other for other in passed])])
-    return tuple([t for t in saved if t is not None]), tuple(kept.values()), constant
+    return tuple([t for t in saved if t is not None]), tuple(kept), constant
 
 
 def _dirty(interp: Interp, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
@@ -231,10 +231,10 @@ def _dirty(interp: Interp, ctx: Context, trial: Any, outs: tuple) -> tuple[int, 
     return tuple(dirty)
 
 
-def _tensors_in(value: Any, found: dict[int, Tensor], depth: int = 0) -> bool:
+def _tensors_in(value: Any, found: IdentitySet, depth: int = 0) -> bool:
     """Collects the tensors of a value that ``ctx`` holds; -> whether all else in it is constant."""
     if is_a(value, Tensor):
-        found[id(value)] = value
+        found.add(value)
         return True
     if type(value) in (tuple, list, dict) and depth < _DEEPEST:
         parts = [*value.keys(), *value.values()] if type(value) is dict else value

@@ -20,6 +20,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
 from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.guards.facts import AMBIENT
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell
 from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
@@ -45,7 +46,7 @@ class Subgraph:
         Such are bodies that change PyTorch's state or their operands, or give what shares memory.
         """
         recorder = self.recorder
-        made = list({id(t): t for t in tensors(value) if recorder.made(t)}.values())
+        made = list(IdentitySet([t for t in tensors(value) if recorder.made(t)]))
         if not recorder.calls or not made or AMBIENT.now() != self.ambient or not all([type(t) in PLAIN_TENSORS for t in made]):
             return None
         operands = recorder.operands
