@@ -209,7 +209,7 @@ def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
     elif t in NO_CLASSES or depth > MOST_DEPTH:
         return
     elif is_a(v, enum.Enum):
-        found[id(t)] = t
+        found.add(t)
     elif is_a(v, (tuple, frozenset)):
         for part in frozenset.__iter__(v) if is_a(v, frozenset) else tuple.__iter__(v):
             _find_classes(part, found, depth + 1)
