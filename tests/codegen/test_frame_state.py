@@ -18,6 +18,7 @@ from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
 from fineline.codegen.frame_state import Carried, Const, GeneratorRef, Made, Number, Object, Reduced, Root, alike, roots_of
 from fineline.frames.frame import NULL, InterpretedGenerator
 from fineline.frames.graph_breaks import Finished, GraphBreak, NotReconstructible
+from fineline.identity import AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
@@ -547,7 +548,7 @@ def test_what_something_else_holds_stays_what_it_is() -> None:
     f.ip = next(n for n, (name, _) in enumerate(f.info.instructions) if name == "CALL" and "it" in [f.info.slots[i] for i in f.info.live_behind(n + 1)]) + 1
     graph_break = GraphBreak(stop, (), None, "FL400", "why")
     assert variables(take_snapshot(interp, graph_break), 0)["it"] == Reduced(0)
-    assert variables(take_snapshot(interp, graph_break, held={id(it)}), 0)["it"] == Root(0)
+    assert variables(take_snapshot(interp, graph_break, held=AddressSet((it,))), 0)["it"] == Root(0)
     assert variables(take_snapshot(interp, GraphBreak(stop, (it,), None, "FL400", "why")), 0)["it"] == Root(0)
 
 

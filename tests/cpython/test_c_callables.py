@@ -155,7 +155,7 @@ def test_handled_and_refused() -> None:
 
 # -- no row is shadowed: each says what is done ------------------------------------------------------------------------
 def leaves_to_c(handler: Any, seen: set[int]) -> bool:
-    """Whether the code of a handler, or of a function of fineline's that it names, calls `c_calls.call`."""
+    """Whether the code of a handler, or of a function of fineline's that it names, calls `c_calls.call_c`."""
     codes = [handler.__code__]
     if id(handler) in seen:
         return False
@@ -163,7 +163,7 @@ def leaves_to_c(handler: Any, seen: set[int]) -> bool:
     for code in codes:
         codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
         found = list(dis.get_instructions(code))
-        if any(a.argval == "c_calls" and b.argval == "call" for a, b in itertools.pairwise(found)):
+        if any(a.argval == "c_calls" and b.argval == "call_c" for a, b in itertools.pairwise(found)):
             return True
         named = [handler.__globals__.get(i.argval) for i in found if i.opname == "LOAD_GLOBAL"]
         if any(leaves_to_c(fn, seen) for fn in named if isinstance(fn, types.FunctionType) and fn.__module__.startswith("fineline.")):
