@@ -357,6 +357,8 @@ def ambient_kept() -> Iterator[None]:
     random.seed(0)
     np.random.seed(0)
     torch.set_warn_always(True)
+    # torch.compile turns the checks of distributions off, for the rest of the process.
+    torch.distributions.Distribution.set_default_validate_args(True)
     quiet = logging.NullHandler()  # what the compiler says about itself is no output of the program
     logging.getLogger("fineline").addHandler(quiet)
     try:
