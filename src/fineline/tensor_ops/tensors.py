@@ -69,7 +69,7 @@ class TensorOps:
     """The interpreter's dealings with tensors."""
 
     def call(self, call: Call, kind: str | None) -> Frame | None:
-        """Calls a torch callable of the given class (see `graph.torch_table`)."""
+        """Calls a torch callable of the given class (see `torch_facts.callables`)."""
         interp, trace, fn = call.interp, call.trace, call.fn
         args, kwargs = call.args, call.kwargs
         if not trace.active:
