@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,22 @@ def newest_region() -> Region:
     return max(regions(), key=lambda region: region.made)
 
 
-def key_of_program(name: str) -> str | None:
-    """Returns the key of the program that the current test of tests/language runs; None in other tests."""
+class Keys:
+    """The keys of the programs that a process has run: a test may run several of one name."""
+
+    def __init__(self) -> None:
+        self._runs: Counter[str] = Counter()
+
+    def next(self, name: str) -> str | None:
+        """Returns the key of the program that the current test of tests/language runs; None in other tests."""
+        key = _key_of_program(name)
+        if key is None:
+            return None
+        self._runs[key] += 1
+        return key if self._runs[key] == 1 else f"{key} ({self._runs[key]})"
+
+
+def _key_of_program(name: str) -> str | None:
     test = os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
     if not test.startswith("tests/language/"):
         return None

@@ -109,7 +109,7 @@ def test_a_backend_that_waits_for_another_thread_that_compiles(impatient) -> Non
 
     compiled = fineline.compile(lambda x: x.sin(), backend=backend)
     assert torch.equal(compiled(X), X.sin()) and torch.equal(compiled(X), X.sin())
-    assert [e.id for e in regions[0].events if e.kind == "eager"] == ["FL435"]
+    assert [e.id for e in regions[0].reports.events if e.kind == "eager"] == ["FL435"]
 
 
 @torch.library.custom_op("tracer_lock::waiting", mutates_args=())

@@ -84,8 +84,8 @@ def test_arguments_that_wait_lie_where_others_have(monkeypatch: pytest.MonkeyPat
     met, begin = [], FrameStateBuilder.__init__
 
     def poisoned(self: FrameStateBuilder, interp: Any, graph_break: Any, *args: Any, **kwargs: Any) -> None:
-        if graph_break.then is not None and graph_break.then.__name__ == "_sized":
-            interp.trace.made.add(graph_break.data[1])
+        if graph_break.then is not None and graph_break.then.function.__name__ == "_sized":
+            interp.trace.made.add(graph_break.then.data[1])
             met.append(graph_break)
         begin(self, interp, graph_break, *args, **kwargs)
 

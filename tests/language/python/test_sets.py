@@ -178,7 +178,7 @@ WEIGHTS = [torch.arange(4.0) + n for n in range(3)]
 
 
 # Behind the first break no guard covers the set.
-@table.snippet(args=lambda place: (torch.arange(4.0),), breaks=True, min_graphs=0, recompiles=(1, 2))
+@table.snippet(args=lambda place: (torch.arange(4.0),), breaks=True, min_graphs=0, recompiles=(1, 2), steady=False)
 def tensors_of_a_set_with_a_break_at_each(x):
     for w in {*WEIGHTS, x}:
         x = x + w

@@ -33,7 +33,7 @@ def of_a_thread(name, draw):
         return fn
 
     make.__name__ = name
-    table.program(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0)(make)
+    table.program(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0, steady=False)(make)
 
 
 # Not Tensor.bernoulli(): PyTorch's own torch.get_rng_state() in one thread and that in another wait for each other for ever.
@@ -48,13 +48,13 @@ of_a_thread("seeded", lambda x: torch.manual_seed(x.dim()) and torch.rand(4))
 of_a_thread("in a thread of the thread", lambda x: in_thread(lambda: torch.rand(4)))
 
 
-@table.snippet(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0)
+@table.snippet(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0, steady=False)
 def in_two_threads_in_a_row(x):
     y = x * in_thread(lambda: torch.rand(4))
     return y.sin() + in_thread(lambda: torch.rand(4)) * torch.rand(4)
 
 
-@table.snippet(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0)
+@table.snippet(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0, steady=False)
 def in_a_loop(x):
     for k in range(3):
         x = x.sin() + in_thread(lambda: torch.rand(4)) * k  # noqa: B023  (called at once)
