@@ -113,7 +113,11 @@ class ProgramText(ValueWalk[str]):
         return name
 
     def items(self, items: Any) -> str:
-        return ", ".join([self.expr(x) for x in items])
+        # A comprehension would take a frame more for each level of what is nested deeply, of some thousand that Python allows.
+        texts = []
+        for x in items:
+            texts.append(self.expr(x))
+        return ", ".join(texts)
 
     def pack(self, items: Any) -> str:
         """Returns a tuple of them."""
