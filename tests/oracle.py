@@ -252,21 +252,31 @@ class Counting(Tally):
 
 
 @contextlib.contextmanager
-def defects() -> Iterator[list[str]]:
-    """What fineline says meanwhile of its own defects; calls that meet one go on eagerly, and are right."""
+def heard(wanted: Callable[[Any], bool]) -> Iterator[list[str]]:
+    """The events meanwhile that are ``wanted``, as text."""
     from fineline.report.events import LISTENERS
 
-    heard: list[str] = []
+    texts: list[str] = []
 
     def hear(event: Any) -> None:
-        if event.id == "FL901":
-            heard.append(str(event))
+        if wanted(event):
+            texts.append(str(event))
 
     LISTENERS.all = (*LISTENERS.all, hear)
     try:
-        yield heard
+        yield texts
     finally:
         LISTENERS.all = tuple([listener for listener in LISTENERS.all if listener is not hear])
+
+
+def defects() -> contextlib.AbstractContextManager[list[str]]:
+    """What fineline says meanwhile of its own defects; calls that meet one go on eagerly, and are right."""
+    return heard(lambda event: event.id == "FL901")
+
+
+def graph_breaks() -> contextlib.AbstractContextManager[list[str]]:
+    """The graph breaks meanwhile."""
+    return heard(lambda event: event.kind == "break")
 
 
 def held(compiler: Callable[[Any], Any], kept: list[Any]) -> Callable[[Any], Any]:
@@ -277,24 +287,6 @@ def held(compiler: Callable[[Any], Any], kept: list[Any]) -> Callable[[Any], Any
         return kept[-1]
 
     return compile
-
-
-@contextlib.contextmanager
-def graph_breaks() -> Iterator[list[str]]:
-    """The graph breaks meanwhile, as text."""
-    from fineline.report.events import LISTENERS
-
-    heard: list[str] = []
-
-    def hear(event: Any) -> None:
-        if event.kind == "break":
-            heard.append(str(event))
-
-    LISTENERS.all = (*LISTENERS.all, hear)
-    try:
-        yield heard
-    finally:
-        LISTENERS.all = tuple([listener for listener in LISTENERS.all if listener is not hear])
 
 
 def autocast_depth() -> int:
@@ -491,7 +483,7 @@ def check(program: Program, twin: str) -> list[Observation]:
     if twin == "counted":
         expected = program.counted = program.counted or run(program, lambda fn: fn, count=Counting())
         probe.tally = Counting()
-    with defects() as heard, graph_breaks() as broken:
+    with defects() as found_inside, graph_breaks() as broken:
         actual = run(program, held(compiler_for(twin, probe, program.options), kept := []), probe, probe.tally)
     for call, same in zip(actual, expected, strict=True):
         if twin == "counted" and not call.compiled:
@@ -502,8 +494,8 @@ def check(program: Program, twin: str) -> list[Observation]:
             call.parts["operators"] = {name: min(n, same.parts["operators"].get(name, n)) for name, n in call.parts["operators"].items()}
     if found := compare(expected, actual, program.tolerance):
         raise Different("\n  ".join([f"{program.name} [{twin}] is not what eager is (eager != compiled):", *found[:12]]))
-    if heard:
-        raise Different("\n  ".join([f"{program.name} [{twin}] met a defect of fineline:", *dict.fromkeys(heard)]))
+    if found_inside:
+        raise Different("\n  ".join([f"{program.name} [{twin}] met a defect of fineline:", *dict.fromkeys(found_inside)]))
     if twin != "identity" and (found := count(program, twin, actual, probe)):
         raise NotCaptured("\n  ".join([f"{program.name} [{twin}] is right, but not captured as it should be:", *found]))
     if twin in EXACT and kept and golden.regions() and program.steady and (key := GOLDEN_KEYS.next(program.name)):
@@ -548,6 +540,21 @@ def parameters_needed(fn: Callable[..., Any]) -> int:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     target = fn.forward if isinstance(fn, torch.nn.Module) else fn
     return sum(p.kind in kinds and p.default is p.empty for p in inspect.signature(target).parameters.values())
+
+
+class GraphCalls:
+    """A backend that runs the graphs as they are, and counts the calls of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        @functools.wraps(gm.forward)
+        def run(*args: Any) -> Any:
+            self.count += 1
+            return gm.forward(*args)
+
+        return run
 
 
 def captured_whole(program: Program) -> None:

@@ -141,7 +141,7 @@ def calculate(op: Callable, *values: Any) -> Any:
 
 
 def has_symbol(fn: Callable, values: Sequence) -> bool:
-    """Returns whether ``fn`` asks none of the numbers ``values``, of which some are symbolic, for its value."""
+    """Returns whether a symbol, or a guarded constant, can stand for ``fn(*values)``; otherwise the values of symbolic numbers must be asked for."""
     fn = operator.pow if fn is builtins.pow else fn
     if fn not in OPERATORS or fn in COMPARISONS:
         return True
@@ -155,7 +155,7 @@ def has_symbol(fn: Callable, values: Sequence) -> bool:
         return True
     if int_power:
         return type(values[0]) is int and values[0] in SHORT_POWERS
-    return own.shapes.floats.outcome(fn, _numbers_of(tuple(values))) is not None
+    return own.shapes.floats.result(fn, _numbers_of(tuple(values))) is not None
 
 
 def _bitwise(op: Callable, *values: Any) -> Any:

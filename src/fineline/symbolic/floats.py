@@ -50,7 +50,7 @@ class Exact(NamedTuple):
     plain: Any = None
 
 
-class Outcome(NamedTuple):
+class FloatResult(NamedTuple):
     """A float that an operator gives, the term that computes it, and the size of that.
 
     ``claims``: of a constant, the terms that must be true for it to come again. None: a symbol can stand for the float.
@@ -81,7 +81,7 @@ class Floats:
 
     def calculate(self, fn: Callable, values: tuple) -> Any:
         """Returns the float that ``fn`` gives: a symbol, or a guarded constant; None if it has to be computed of the values themselves."""
-        found = self.outcome(fn, values)
+        found = self.result(fn, values)
         if found is None:
             return None
         if found.claims is not None:
@@ -93,7 +93,7 @@ class Floats:
             plain = PLAIN[fn](*[part.plain for part in parts])
         return self.new(found.value, f"float{len(self.exact)}", Exact(found.term, found.size, plain))
 
-    def outcome(self, fn: Callable, values: tuple) -> Outcome | None:
+    def result(self, fn: Callable, values: tuple) -> FloatResult | None:
         """Returns what is known of the float that ``fn`` gives; None if it gives no float, or what computes it is too long."""
         hints = [hint(v) for v in values]
         if fn not in OPERATORS or None in hints:
@@ -107,13 +107,13 @@ class Floats:
         if type(value) is not float or size > LONGEST:
             return None
         if math.isfinite(value) and value != 0:
-            return Outcome(value, term, size)
+            return FloatResult(value, term, size)
         # No symbol stands for these. Guards compare them with ``==``, which tells no zero from another.
         signs = self._signs(fn, values) if value == 0 else []
         if signs is None or not has_code(self._expand(term)):
             return None
         same = Term("eq", (term, Term("float", (value,)))) if value == value else Term("ne", (term, term))
-        return Outcome(value, term, size, (same, *signs))
+        return FloatResult(value, term, size, (same, *signs))
 
     def _signs(self, fn: Callable, values: tuple) -> list[Term] | None:
         """Returns the terms that must be true for the zero that ``fn`` gives to keep its sign; None if none say so."""

@@ -12,7 +12,7 @@ import torch
 
 import fineline
 from tests.language.breaks.test_classes_made_anew import ANY, body, using
-from tests.oracle import Program, Step, Table, check, t
+from tests.oracle import GraphCalls, Program, Step, Table, check, t
 
 table = Table()
 
@@ -277,21 +277,12 @@ for name, (make, use) in MADE.items():
 
 @pytest.mark.parametrize("name", MADE)
 def test_graphs_run_at_every_call(name: str) -> None:
-    ran = [0]
-
-    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Callable:
-        @functools.wraps(gm.forward)
-        def run(*args: Any) -> Any:
-            ran[0] += 1
-            return gm.forward(*args)
-
-        return run
-
-    compiled = fineline.compile(using(*MADE[name]), backend=backend)
+    graphs = GraphCalls()
+    compiled = fineline.compile(using(*MADE[name]), backend=graphs)
     for place in range(12):
-        before = ran[0]
+        before = graphs.count
         compiled(torch.ones(3, requires_grad=name in BACKWARD))
-    assert ran[0] > before
+    assert graphs.count > before
 
 
 # -- what tells them apart -----------------------------------------------------------------------------------------------------
