@@ -6,9 +6,9 @@ Their answers are right: a wrong one is never excused. A line goes when its prog
 from __future__ import annotations
 
 GAPS: dict[tuple[str, str], str] = {  # (program, twin) -> what is missing
-    ("function_its_apply", "borders"): "an autograd function made anew, whose application breaks the graph, is captured at each call",
-    ("function_a_partial", "borders"): "an autograd function made anew, whose application breaks the graph, is captured at each call",
-    ("function_in_a_closure", "borders"): "an autograd function made anew, whose application breaks the graph, is captured at each call",
+    ("function_its_apply", "borders"): "where each operator breaks the graph, the node of a function made anew is for one class, and each call captures it",
+    ("function_a_partial", "borders"): "where each operator breaks the graph, the node of a function made anew is for one class, and each call captures it",
+    ("function_in_a_closure", "borders"): "where each operator breaks the graph, the node of a function made anew is for one class, and each call captures it",
 }
 
 
