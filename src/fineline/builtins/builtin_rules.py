@@ -14,6 +14,7 @@ from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import stand_in
 from fineline.builtins.marks import GROWING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.objects import callable_table
 from fineline.objects.c_calls import hashable
@@ -99,12 +100,12 @@ def builtin_rules() -> tuple[Rule, ...]:
 
 
 def _rows() -> Iterator[Rule]:
-    listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in callables.listed()}
-    listed |= {id(fn): (fn, spec.effect) for fn, spec in callable_table.SPECS.items()}
-    listed |= {id(fn): (fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
-    listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
-    listed[id(GROWING)] = (GROWING, "growing")
-    for fn, kind in listed.values():
+    listed = IdentityMap(callables.listed())
+    listed.update((fn, spec.effect) for fn, spec in callable_table.SPECS.items())
+    listed.update((fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline"))
+    listed.update((fn, "records") for fn in sorted(RECORDING, key=describe))
+    listed[GROWING] = "growing"
+    for fn, kind in listed.items():
         yield row(kind, fn)
     for name, kind in DYNAMO_NAMES.items():
         yield row(kind, name, f"torch._dynamo.{name}")

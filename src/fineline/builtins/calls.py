@@ -246,7 +246,7 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
     if fn.__qualname__ in STOPPING and stops(fn):
         return stop
     # A rule decides about these, and rules have a scope.
-    ruled = id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES
+    ruled = fn.__code__ in KNOWN_CODE or fn.__qualname__ in NAMES
     if ruled and (known := known_function(interp, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):

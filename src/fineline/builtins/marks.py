@@ -17,6 +17,7 @@ import torch
 from fineline.builtins.libraries import stand_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
 from fineline.policy.decide import Rules
@@ -61,7 +62,7 @@ GROWING = inspect.unwrap(torch.optim.LBFGS.step)
 
 def known_function(interp: Interp, fn: types.FunctionType) -> Handler | None:
     """Returns the handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
-    if id(fn.__code__) in TRACERS:
+    if fn.__code__ in TRACERS:
         return traces_itself
     if interp.rules is not None and trace_rule(interp.rules, fn) is not None:
         return None
@@ -320,9 +321,9 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
 )
 
 # What these two give.
-TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
+TRACERS = IdentitySet(c for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType))
 
-KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)])
+KNOWN_CODE = IdentitySet((*TRACERS, *[fn.__code__ for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)]))
 
 _DYNAMO: dict[str, Handler] = {
     "marks_size": _marks_size, "settles_size": _settles_size,

@@ -194,7 +194,7 @@ def _is_users(interp: Interp, fn: FunctionType) -> bool:
         HANDLERS.get(fn) is None
         and not fn.__dict__
         and (fn.__module__ or "").partition(".")[0] not in _PACKAGES
-        and id(fn.__code__) not in KNOWN_CODE
+        and fn.__code__ not in KNOWN_CODE
         and name not in STOPPING
         and name not in libraries.NAMES
         and classify_torch(fn) in (None, "python")

@@ -9,7 +9,7 @@ import math
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from types import CellType, MappingProxyType
+from types import CellType
 from typing import Any
 
 import torch
@@ -101,7 +101,7 @@ class ResidualProgram:
 
 
 # Graph breaks that may differentiate what a graph before them gives -> which argument is ``create_graph``.
-DIFFERENTIATING = MappingProxyType({id(torch.autograd.grad): 4, id(torch.autograd.backward): 3, id(Tensor.backward): 3})
+DIFFERENTIATING = IdentityMap(((torch.autograd.grad, 4), (torch.autograd.backward, 3), (Tensor.backward, 3)))
 
 
 class ResidualWriter:
@@ -128,7 +128,7 @@ class ResidualWriter:
         The call is made by who drives the segments, once the program has returned.
         """
         r = self.rebuild
-        at = DIFFERENTIATING.get(id(fn))
+        at = DIFFERENTIATING.get(fn)
         if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
         texts = [r.expr(v) for v in live]

@@ -21,6 +21,7 @@ import torch._functorch.predispatch
 import torch.nn.functional
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tables import attributes
 from fineline.torch_facts import names as names
@@ -89,15 +90,13 @@ def _types() -> Iterator[tuple[Any, str]]:
             yield value, "metadata"
 
 
-def _table() -> dict[int, tuple[Callable[..., Any], str]]:
+def _table() -> IdentityMap[str]:
     """Returns the table, by identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
     parts = (_python_functions(), _functional(), _c_functions(), _methods(), _types())
-    return {id(fn): (fn, kind) for part in parts for fn, kind in part}
+    return IdentityMap(pair for part in parts for pair in part)
 
 
-# Dicts, and no proxies: they are asked at most calls, and at reads of attributes.
-_TABLE: Mapping[int, tuple[Callable[..., Any], str]] = _table()
-_UNKNOWN = (None, None)
+_TABLE = _table()
 _OPERATORS: Mapping[str, str] = MappingProxyType(_by_name(names.OPERATORS))
 
 TENSOR_ATTRS: Mapping[str, str] = _by_name(names.ATTRIBUTES)
@@ -150,7 +149,7 @@ METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type
 
 def classify_torch(fn: object) -> str | None:
     """Returns the class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
-    kind = _TABLE.get(id(fn), _UNKNOWN)[1]
+    kind = _TABLE.get(fn)
     if kind is None and type(fn) is not types.FunctionType:
         if is_a(fn, OpOverload):
             return _operator(fn)
@@ -161,7 +160,7 @@ def classify_torch(fn: object) -> str | None:
 
 def listed() -> Iterator[tuple[Callable[..., Any], str]]:
     """Yields all callables of the table, with their class."""
-    yield from _TABLE.values()
+    yield from _TABLE.items()
 
 
 def _operator(op: OpOverload) -> str | None:

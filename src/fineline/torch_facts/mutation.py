@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.identity import IdentityMap
+from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.tables import attributes
 
@@ -122,7 +122,7 @@ def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: IdentityMap[Any]
     """Returns what a call does to metadata that no graph can hold: to one of the tensors that ``existed`` when the graph began, or as a leaf of
     autograd; "" if nothing.
     """
-    if id(fn) in _RESHAPERS and args and args[0] in existed:
+    if fn in _RESHAPERS and args and args[0] in existed:
         # The graph's example inputs must look as they did when the graph began.
         if fn is not torch.Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True):
             return "changes the metadata of a tensor that existed before"
@@ -135,7 +135,7 @@ def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: IdentityMap[Any]
 
 
 LEAF = "makes a leaf of autograd"
-_RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
+_RESHAPERS = IdentitySet(METADATA_MUTATORS)
 
 
 def _makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:

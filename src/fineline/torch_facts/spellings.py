@@ -21,6 +21,7 @@ import torch.nn.functional
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tables import attributes, imported
 from fineline.torch_facts import names as torch_names
@@ -37,7 +38,7 @@ _ALIAS_OF: Mapping[str, str] = MappingProxyType(
     {alias: name for name, aliases in names.ALIASES.items() for alias in aliases.split()}
     | {f"__i{op[2:]}": f"{name}_" for name, aliases in names.ALIASES.items() for op in aliases.split() if op.startswith("__")}
 )
-_INPLACE_AT: Mapping[int, int] = MappingProxyType({id(fn): position for fn, position in INPLACE_FLAG.items()})
+_INPLACE_AT = IdentityMap(INPLACE_FLAG.items())
 
 
 def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> str | None:
@@ -53,8 +54,8 @@ def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None =
         return _operator(packet)
     if is_a(fn, types.MethodWrapperType) and fn.__name__ == "__get__":  # torch.overrides' spelling of an attribute
         fn = fn.__self__
-    name = _table().get(id(fn), (None, None))[1]
-    at = _INPLACE_AT.get(id(fn))
+    name = _table().get(fn)
+    at = _INPLACE_AT.get(fn)
     if name and at is not None and (args[at] if len(args) > at else (kwargs or {}).get("inplace")):
         return f"{name}_"
     return name
@@ -161,14 +162,14 @@ def _name(path: str, fn: Any, key: str, kind: str | None, attribute: bool, dunde
 
 
 @cache
-def _table() -> Mapping[int, tuple[Any, str]]:
+def _table() -> IdentityMap[str]:
     """Returns the table, by identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
     dunders = dict(_dunders())
-    table = {id(fn): (fn, name) for fn, name in _named()}
+    table = IdentityMap(_named())
     for name, op in dunders.items():
         fn = getattr(operator, name, None)
         if fn is not None:
-            table[id(fn)] = (fn, op)
+            table[fn] = op
     for fn in (builtins.abs, builtins.pow):
-        table[id(fn)] = (fn, dunders[f"__{fn.__name__}__"])
-    return MappingProxyType(table)
+        table[fn] = dunders[f"__{fn.__name__}__"]
+    return table
