@@ -1,4 +1,4 @@
-"""The built-in rules: what capture does with what no rule of the user's selects, as rows like the user's own."""
+"""The built-in rules, in the form of user rules: they decide about all that no user rule selects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fineline.tracing.segment_trace import HEAP_TYPE
 
 
 class Kind(NamedTuple):
-    """The meaning of a class in the tables: the verb, the reason, and the file of the table. ``pattern``: the text of a rule without an object."""
+    """The rule for one class of callables: verb, reason, and the file with its table. ``pattern``: its text if it has no single target."""
 
     verb: str
     reason: str
@@ -85,7 +85,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
-    """Returns the rule that a class of the tables stands for, about ``target``."""
+    """Returns the rule about ``target`` for its class ``kind`` in the tables. ``text`` describes the target; None: `describe` does."""
     verb, reason, place, pattern = KINDS[kind]
     if pattern:
         selector = Selector(GLOB, "glob", ("built-in", pattern), pattern)
@@ -95,7 +95,7 @@ def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
 
 
 def builtin_rules() -> tuple[Rule, ...]:
-    """Returns all built-in rules: first one for each callable of the tables, then those for whole kinds of things."""
+    """Returns all built-in rules: first one for each callable of the tables, then those for whole classes of callables."""
     return tuple(_rows())
 
 
@@ -113,7 +113,7 @@ def _rows() -> Iterator[Rule]:
 
 
 def builtin_rule(fn: Any) -> Rule:
-    """Returns what becomes of a call of ``fn``, if the user says nothing."""
+    """Returns the built-in rule about calls of ``fn``."""
     return row(_kind(fn), fn)
 
 
@@ -133,7 +133,7 @@ def _kind(fn: Any) -> str:
         return _of_class(fn)
     if is_a(fn, IN_C):
         return _of_native(_unbound(fn)) or "unknown"
-    # Such as NumPy's functions, which are objects of a type of their own.
+    # For example a NumPy function, whose type is NumPy's own.
     return (_of_native(fn) if hashable(fn) else None) or "code"
 
 
