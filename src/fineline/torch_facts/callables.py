@@ -34,7 +34,7 @@ _C_NAMESPACES: tuple[tuple[Any, Mapping[str, str], str | None], ...] = (
     (torch._C._functorch, names.FUNCTORCH, None),
     (torch._C._autograd, names.AUTOGRAD, None),
 )
-"""Namespaces of C functions, the exceptions, and the class of what is not named (None: unknown)."""
+"""Namespaces of C functions, the exceptions, and the class of the functions that are not named (None: unknown)."""
 
 
 def _by_name(classes: Mapping[str, str]) -> dict[str, str]:
@@ -100,8 +100,8 @@ _TABLE = _table()
 _OPERATORS: Mapping[str, str] = MappingProxyType(_by_name(names.OPERATORS))
 
 TENSOR_ATTRS: Mapping[str, str] = _by_name(names.ATTRIBUTES)
-"""Attribute of a tensor -> `metadata`; `op` (the node is `getattr(x, name)`, for `data` `torch._C._autograd._get_data_attr(x)`);
-or `source` (state that hangs on the tensor: another object, a hook table, a counter)."""
+"""By attribute of a tensor: `metadata`; `op` (the node is `getattr(x, name)`, for `data` `torch._C._autograd._get_data_attr(x)`);
+or `source` (state of the tensor: another object, a hook table, a counter)."""
 
 BEYOND_GUARD: frozenset[Callable[..., Any]] = frozenset(
     value
@@ -112,7 +112,7 @@ BEYOND_GUARD: frozenset[Callable[..., Any]] = frozenset(
     )
     for value in attributes(owner, listed)
 )  # fmt: skip
-"""Class `metadata`, but the answer is not in a guard on dtype, device, layout, sizes, strides and dispatch keys: guard the answer."""
+"""Class `metadata`, but a guard on dtype, device, layout, sizes, strides and dispatch keys does not imply the answer: guard that too."""
 
 COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
     value

@@ -3,7 +3,7 @@
 aten::sub                 `torch.sub`, `Tensor.sub`, `Tensor.__sub__`, `Tensor.__rsub__`, `operator.sub`, `torch.subtract`, `torch.ops.aten.sub` …
 aten::sub_                the in-place variants, a group of their own: `Tensor.sub_`, `Tensor.__isub__`, `operator.isub`, `torch.ops.aten.sub_`
 aten::sub.out             the overloads of `torch.ops` with an `out` argument, a group of their own (`torch.sub(…, out=…)` is `torch.sub`)
-torch.nn.functional.…     operators that are no ATen operator, by the dotted name of a function, method or type
+torch.nn.functional.…     operators that are not ATen operators, by the dotted name of a function, method or type
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INPLACE_AT = IdentityMap(INPLACE_FLAG.items())
 
 
 def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> str | None:
-    """Returns the name of the operator that a callable is a spelling of, or None if it is no operator that is known here.
+    """Returns the name of the operator that a callable is a spelling of, or None if it is not a known operator.
 
     The arguments matter only for ``inplace=True``, which makes a call one of the in-place variant.
     """
@@ -62,12 +62,12 @@ def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None =
 
 
 def overload_of(fn: object) -> str | None:
-    """Returns the dispatcher's own name of an `OpOverload`, as in ``aten::add.Tensor`` or ``aten::mm.default``."""
+    """Returns the dispatcher's own name of an `OpOverload`, such as ``aten::add.Tensor`` or ``aten::mm.default``."""
     return f"{fn._schema.name}.{fn._overloadname}" if is_a(fn, OpOverload) else None
 
 
 def packet_of(fn: object) -> str | None:
-    """Returns the dispatcher's own name of an operator of `torch.ops` or of `torch.library`, as in ``aten::add``; aliases keep theirs."""
+    """Returns the dispatcher's own name of an operator of `torch.ops` or `torch.library`, such as ``aten::add``; aliases keep theirs."""
     if is_a(fn, OpOverload):
         return fn._schema.name
     if is_a(fn, OpOverloadPacket):
@@ -76,7 +76,7 @@ def packet_of(fn: object) -> str | None:
 
 
 def is_custom(fn: object) -> bool:
-    """Returns whether an operator is a library's and not PyTorch's: what it does besides computing, nobody can tell."""
+    """Returns whether an operator belongs to a library and not to PyTorch: it may have unknown side effects."""
     if not is_a(fn, _DISPATCHED):
         return False
     packet = packet_of(fn)
@@ -113,7 +113,7 @@ def _dunders() -> Iterator[tuple[str, str]]:
 
 
 def _owners() -> Iterator[tuple[str, Any]]:
-    """Yields where operators live, by dotted name; the dotted name of an operator is the last one's that lists it."""
+    """Yields the namespaces of operators, with their dotted names. An operator is named after the last one that lists it."""
     yield "torch._C._autograd", torch._C._autograd
     yield "torch._C._functorch", torch._C._functorch
     for module in torch_names.ELSEWHERE:
