@@ -1,4 +1,4 @@
-"""Handlers of calls that make classes or ask about them: class statements, isinstance(), issubclass(), super(), enums."""
+"""Handlers of calls that make or check classes: class statements, isinstance(), issubclass(), super(), enums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of calls that initialise containers, or ask for their length, truth or an item."""
+"""Handlers of calls that initialise containers, or read their length, truth or an item."""
 
 from __future__ import annotations
 

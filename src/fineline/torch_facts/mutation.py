@@ -139,7 +139,7 @@ _RESHAPERS = IdentitySet(METADATA_MUTATORS)
 
 
 def _makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:
-    """Returns whether the result is a tensor that asks for a gradient and has no history."""
+    """Returns whether the result is a tensor that requires grad and has no history."""
     if fn is torch.Tensor.requires_grad_:
         # Leaves that a transform of torch.func makes belong to it.
         plain = type(args[0]) in (torch.Tensor, FakeTensor) and not torch._C._functorch.get_dynamic_layer_stack_depth()

@@ -399,7 +399,7 @@ class CaptureSession:
         return end if interp.trace.active else None
 
     def _give_segment_up(self, e: NotReconstructible) -> None:
-        """Gives up the segment, because a value cannot be reconstructed, and learns what the next capture leaves out."""
+        """Gives up the segment, because a value cannot be reconstructed; the next capture leaves the value out of its graphs."""
         interp = self.interp
         interp.fail(e.error, e.text, False)
         if interp.fakes is not None:
