@@ -316,7 +316,7 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
     if python_method(trace, a, b, name, rname) or (name == "__ne__" and python_method(trace, a, b, "__eq__")):
         return interp.call(f, protocols.compare, [a, b, name, rname, op])
     if name in ("__eq__", "__ne__") and _compared_by_identity(a, b):
-        # Before the questions below, because nothing else in their classes matters.
+        # Checked before the conditions below, because nothing else in their classes matters.
         guard_identity(trace, a, b)
         f.stack.append(op(a, b))
         return None

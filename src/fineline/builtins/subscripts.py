@@ -151,7 +151,7 @@ def _dict_item(trace: SegmentTrace, d: dict, key: Any) -> Any:
 
 
 def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
-    """Returns an item of a list with an old item's guard only, if the list was only appended to or its length varies; otherwise MISSING."""
+    """Returns an item without a guard on the whole list, if the list was only appended to or its length varies; otherwise MISSING."""
     trace = interp.trace
     src = trace.sources.get(obj)
     if src is None or obj in trace.expanded or type(key) not in (int, slice):

@@ -114,7 +114,7 @@ def take_snapshot(
 
 
 def _held_besides(frames: list[Frame]) -> AddressSet:
-    """Returns the iterators to which more than ``frames`` refers, for a state without a program, whose writing would find them."""
+    """Returns the iterators to which more than ``frames`` refers. If a program is written, its writer finds them instead."""
     found: list[Any] = []
     for frame in frames:
         found += [v for v in (*frame.local, *frame.stack) if type(v) in ITERATORS]
@@ -413,7 +413,7 @@ class FrameStateBuilder:
         return None if then is None else DeliveryShape(then.function, tuple([self._datum(v) for v in then.data]), self._delivery(then.then))
 
     def _datum(self, v: Any) -> Any:
-        """Returns the part for a datum of a delivery. A tuple there is the interpreter's own, even at an address in ``made``."""
+        """Returns the part for a datum of a delivery. A tuple there is the interpreter's own, even if ``made`` contains its address."""
         own = type(v) is tuple and v not in self._trace.sources
         return Made(tuple, tuple([self.value(x) for x in v])) if own else self.value(v)
 

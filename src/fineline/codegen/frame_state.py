@@ -38,13 +38,13 @@ class GeneratorRef(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """A C iterator that is made again. ``number``: of its shape."""
+    """A C iterator that is made again. ``number``: the number of its shape."""
 
     number: int
 
 
 class Carried(NamedTuple):
-    """A C iterator that is a live value. ``number``: of the value."""
+    """A C iterator that is a live value. ``number``: the number of the value."""
 
     number: int
 

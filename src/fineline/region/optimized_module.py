@@ -127,7 +127,7 @@ class OptimizedModule(nn.Module):
 
     @property
     def _torchdynamo_wrapper_id(self) -> int:
-        # By this PyTorch recognizes that the attribute above is this object's own.
+        # PyTorch compares it, to recognize that the attribute above is this object's own.
         return id(self)
 
     def _of_rebuild(self, name: str) -> Any:

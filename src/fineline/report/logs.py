@@ -46,7 +46,7 @@ MOST_PLACES = 10_000
 
 
 class Logs:
-    """The loggers. They print nothing unless the user sets up logging, or sets FINELINE_LOGS: then they print to stderr."""
+    """The loggers. They print nothing unless the user sets up logging, or asks for logs in the environment: then to stderr."""
 
     def __init__(self, asked: str) -> None:
         self.log = logging.getLogger("fineline")

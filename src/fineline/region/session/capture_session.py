@@ -616,7 +616,7 @@ class CaptureSession:
         interp.known.clear()
         interp.texts.clear()
         if self.behind is None and not self.mode.trial:
-            # The writes of a trial have still to be undone.
+            # The writes of a trial still have to be undone.
             interp.trace.mutations.forget()
         interp.close()
         self.beginning = Beginning()
