@@ -1,4 +1,4 @@
-"""getattr(), setattr() and their kin, as the interpreter answers them."""
+"""Handlers of getattr(), hasattr(), setattr(), delattr() and the methods of ``object`` that do the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _getattr(call: Call) -> Frame | None:
         return read_attribute(interp, call.frame, args[0], args[1], call.then)
     obj, name, default = args
     if _simple(interp, obj, name):
-        # The common case without a frame: nothing of the user's runs, so AttributeError comes from this very call.
+        # The common case needs no frame: no user code runs, so an AttributeError comes from this read.
         try:
             if is_a(obj, nn.Module):
                 return generic_load(interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then, use_getattr=False)
@@ -56,7 +56,7 @@ def _getattr(call: Call) -> Frame | None:
 
 
 def _simple(interp: Interp, obj: Any, name: str) -> bool:
-    """Returns whether reading a missing attribute of ``obj`` runs no code that fails only later."""
+    """Returns whether a read of attribute ``name`` runs no user code, so that it raises any AttributeError at once."""
     if is_a(obj, (type, types.ModuleType, super)):
         return is_a(obj, types.ModuleType) and type(obj) is types.ModuleType and "__getattr__" not in obj.__dict__
     info = type_info(interp.trace, type(obj))
@@ -91,7 +91,7 @@ def _true(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame 
 
 
 def _writing(write: Callable, plain: Callable | None = None) -> Handler:
-    """Returns the handler of a write as a function call, whose result is None; ``plain`` makes it where nothing is captured."""
+    """Returns the handler of a function that writes an attribute and returns None. ``plain``: makes the write outside of captures."""
 
     def handler(call: Call) -> Frame | None:
         if plain is not None and not call.trace.active:
@@ -102,7 +102,7 @@ def _writing(write: Callable, plain: Callable | None = None) -> Handler:
             frame = write(call.interp, call.frame, *call.args)
         except GraphBreak as b:
             if b.then is DISCARD:
-                # The call itself has a result: None.
+                # The call has a result: None.
                 b.then = call.then
             raise
         if frame is None:
@@ -136,7 +136,7 @@ def _special(call: Call) -> Frame | None:
     if not kind:
         return call.finish(protocols.MISSING)
     if obj is None:
-        # For a descriptor, no object.
+        # A descriptor's ``__get__`` takes None for "no object".
         return call.finish(getattr(obj, name))
     return bound(call.interp, call.frame, kind, descr, obj, type(obj), call.then)
 
@@ -151,7 +151,7 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         object.__setattr__: _writing(generic_store, object.__setattr__),
         object.__delattr__: _writing(generic_delete, object.__delattr__),
         types.ModuleType.__getattribute__: _object_getattribute,
-        # It gives a method, or the function itself.
+        # It returns a method, or the function itself.
         types.FunctionType.__get__: Call.run_here,
         protocols.special: _special,
     }

@@ -1,4 +1,4 @@
-"""The built-in rules: what capture does with what no rule of the user's selects, as rows like the user's own."""
+"""The built-in rules, in the form of user rules: they decide about all that no user rule selects."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import stand_in
 from fineline.builtins.marks import GROWING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.objects import callable_table
 from fineline.objects.c_calls import hashable
@@ -26,7 +27,7 @@ from fineline.tracing.segment_trace import HEAP_TYPE
 
 
 class Kind(NamedTuple):
-    """The meaning of a class in the tables: the verb, the reason, and the file of the table. ``pattern``: the text of a rule without an object."""
+    """The rule for one class of callables: verb, reason, and the file with its table. ``pattern``: its text if it has no single target."""
 
     verb: str
     reason: str
@@ -84,7 +85,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
-    """Returns the rule that a class of the tables stands for, about ``target``."""
+    """Returns the rule about ``target`` for its class ``kind`` in the tables. ``text`` describes the target; None: `describe` does."""
     verb, reason, place, pattern = KINDS[kind]
     if pattern:
         selector = Selector(GLOB, "glob", ("built-in", pattern), pattern)
@@ -94,17 +95,17 @@ def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
 
 
 def builtin_rules() -> tuple[Rule, ...]:
-    """Returns all built-in rules: first one for each callable of the tables, then those for whole kinds of things."""
+    """Returns all built-in rules: first one for each callable of the tables, then those for whole classes of callables."""
     return tuple(_rows())
 
 
 def _rows() -> Iterator[Rule]:
-    listed: dict[int, tuple[Any, str]] = {id(fn): (fn, kind) for fn, kind in callables.listed()}
-    listed |= {id(fn): (fn, spec.effect) for fn, spec in callable_table.SPECS.items()}
-    listed |= {id(fn): (fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline")}
-    listed |= {id(fn): (fn, "records") for fn in sorted(RECORDING, key=describe)}
-    listed[id(GROWING)] = (GROWING, "growing")
-    for fn, kind in listed.values():
+    listed = IdentityMap(callables.listed())
+    listed.update((fn, spec.effect) for fn, spec in callable_table.SPECS.items())
+    listed.update((fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline"))
+    listed.update((fn, "records") for fn in sorted(RECORDING, key=describe))
+    listed[GROWING] = "growing"
+    for fn, kind in listed.items():
         yield row(kind, fn)
     for name, kind in DYNAMO_NAMES.items():
         yield row(kind, name, f"torch._dynamo.{name}")
@@ -112,7 +113,7 @@ def _rows() -> Iterator[Rule]:
 
 
 def builtin_rule(fn: Any) -> Rule:
-    """Returns what becomes of a call of ``fn``, if the user says nothing."""
+    """Returns the built-in rule about calls of ``fn``."""
     return row(_kind(fn), fn)
 
 
@@ -132,7 +133,7 @@ def _kind(fn: Any) -> str:
         return _of_class(fn)
     if is_a(fn, IN_C):
         return _of_native(_unbound(fn)) or "unknown"
-    # Such as NumPy's functions, which are objects of a type of their own.
+    # For example a NumPy function, whose type is NumPy's own.
     return (_of_native(fn) if hashable(fn) else None) or "code"
 
 

@@ -1,4 +1,4 @@
-"""Calls: what kind of callable this is, and how it is run, recorded or left to Python."""
+"""Calls: dispatch on the type of the callable, which a handler answers, a frame runs, the graph records, or Python calls."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
 NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
-# Not the globals of one of its functions: a library may have put another in its place.
+# Not the ``__globals__`` of one of its functions, because a library may have replaced that function.
 MODULE_GLOBALS = module_space.__dict__
 PLAIN = frozenset({dict, list, set, frozenset, tuple, deque, defaultdict})
 ANSWERS_TRUE = gives(True)
@@ -77,10 +77,10 @@ def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
             return
     guards = trace.guards
     if root_of(src).op == "root" and (fn.__defaults__ or fn.__kwdefaults__ or is_method(src)):
-        # Each run may make the function anew, and its defaults with it: they are compared one by one.
+        # Each call may create the function and its defaults again, so the guards compare them one by one.
         code = guards.access(src, "member", F_CODE, fn.__code__)
         if is_method(src):
-            # Of a class that a library makes of source text, at each call anew.
+            # A library may compile the method's class from source text again at each call.
             guards.check(code, "predicate", (SameCode(fn.__code__), "is the same code"))
         else:
             guards.check(code, "is", fn.__code__)
@@ -158,7 +158,7 @@ def bind_arguments(interp: Interp, fn: types.FunctionType, code: types.CodeType,
                 else:
                     ok = False
     if not ok:
-        # Binding fails before the body runs, so CPython itself can word the TypeError.
+        # Binding fails before the body runs, so this call only raises CPython's TypeError.
         fn(*args, **(kwargs or {}))
     if varargs:
         local.append(tuple(args[argcount:]))
@@ -187,13 +187,13 @@ def call_value(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | Non
     return call_unruled(interp, f, fn, args, kwargs, then)
 
 
-# What they are about runs in Python.
+# Verbs whose targets run eagerly.
 EAGER_VERBS = ("disable", "disable_frame")
 OBJECT_INIT: Any = object.__init__
 
 
 def runs_no_code(fn: Any) -> bool:
-    """Returns whether a call of ``fn``, a class that Python code defines, makes an instance and runs no code: there is nothing to keep out of captures."""
+    """Returns whether ``fn`` is a user class whose call runs no code, so that a rule has nothing to keep out of captures."""
     init = getattr(fn, "__init__", None)
     return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
@@ -218,24 +218,24 @@ def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
 
 def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     trace = interp.trace
-    # Most have run before; a mark may have come since, or a function of other code at the same address.
+    # Most functions have run before. Since then, one may have got a mark, or its address may belong to a function with other code.
     if trace.run_through.get(fn) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
         handler = HANDLERS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
     if handler is None:
-        # Most calls are methods, and end at the first test.
+        # Most calls are of methods, which fail the first condition.
         if (not args or type(args[0]) in MAYBE_PLAIN) and trace.active and (value := run_pure(interp, fn, args, kwargs)) is not NULL:
             return interp.finish(f, value, then)
         return interp.push_function(f, fn, args, kwargs, then)
-    # What is not run through is known by itself, and not by its code: another function in its place is another call.
+    # A handler is for this function and not for its code, so the guard is on the identity.
     if handler not in KNOWN_BY_CODE:
         identify(trace, fn)
     return handler(Call(interp, f, fn, args, kwargs, then))
 
 
 def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
-    """Returns the handler of a function in Python that capture does not look into; None: it does."""
+    """Returns the handler of a Python function that capture does not trace into; None if it does."""
     if fn is graph_break:
         return explicit_break
     if fn is is_compiling or fn is is_dynamo_compiling:
@@ -245,8 +245,8 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
         return _torch_function
     if fn.__qualname__ in STOPPING and stops(fn):
         return stop
-    # A rule decides about these, and rules have a scope.
-    ruled = id(fn.__code__) in KNOWN_CODE or fn.__qualname__ in NAMES
+    # Rules decide about these functions, and rules have a scope: the answer is not stored.
+    ruled = fn.__code__ in KNOWN_CODE or fn.__qualname__ in NAMES
     if ruled and (known := known_function(interp, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
@@ -263,12 +263,12 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
 
 
 def _left_alone(fn: types.FunctionType) -> Handler | None:
-    """Returns the handler of a function that even a run that captures nothing does not run through."""
+    """Returns the handler of a function whose code the interpreter does not run even when it captures nothing; None if it runs it."""
     if fn is graph_break:
         return explicit_break
     if fn.__qualname__ in STOPPING and stops(fn):
         return stop
-    # PyTorch's compiler would go on to compile the frames of who runs its wrapper through.
+    # If the interpreter ran the code of PyTorch's wrapper, PyTorch's compiler would then compile the interpreter's frames.
     return Call.run_natively if torch_mark(fn) is not None or (fn.__module__ or "").startswith("torch._dynamo") else None
 
 
@@ -312,7 +312,7 @@ def call_builtin(call: Call) -> Frame | None:
 
 
 def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
-    """Returns the unbound C method that ``fn`` is bound from; a Python method of that name may stand before it in the MRO."""
+    """Returns the unbound C method that ``fn`` binds. It skips Python methods of that name earlier in the MRO."""
     for k in cls.__mro__:
         descr = k.__dict__.get(fn.__name__)
         if type(descr) is types.MethodDescriptorType:
@@ -339,7 +339,7 @@ def call_descriptor(call: Call) -> Frame | None:
 
 
 def call_method_wrapper(call: Call) -> Frame | None:
-    # Not the type's own method of that name: super() may have passed over it.
+    # Not the method that the object's type has under that name: super() may have skipped it.
     descr = call.fn.__objclass__.__dict__.get(call.fn.__name__)
     if type(descr) is types.WrapperDescriptorType:
         return call.instead(descr, [call.fn.__self__, *call.args], call.kwargs)
@@ -371,7 +371,7 @@ def call_type(call: Call) -> Frame | None:
             raise call.graph_break("FL421", f"making a {cls.__name__}")
     kind_of_call, meta_call = type_info(trace, type(cls)).look(trace, "__call__")
     if is_a(meta_call, type):
-        # A class does not bind: typing.TypedDict has ``__call__ = dict``.
+        # A class is not a descriptor: typing.TypedDict has ``__call__ = dict``.
         return call.instead(meta_call, args, call.kwargs)
     if is_a(meta_call, types.FunctionType):
         handler = HANDLERS.get(meta_call)
@@ -413,7 +413,7 @@ def call_object(call: Call) -> Frame | None:
         return c_calls.call_c(call)
     inner = getattr(type(obj), "fineline_original", None)
     if type(inner) is str:
-        # A region met inside a capture is run through: the outer region's backend gets its operators.
+        # Capture traces into a region that captured code calls: the outer region's graph gets its operators.
         return call.callee().of(load_attr, interp, call.frame, obj, inner)
     info = type_info(trace, type(obj))
     kind, method = info.look(trace, "__call__")  # type: ignore[assignment]
@@ -425,7 +425,7 @@ def call_object(call: Call) -> Frame | None:
         return call.instead(interp.class_value(method.__func__), args, kwargs)
     if kind == C_OTHER:
         if not c_calls.hashable(method):
-            # A method that C++ bindings made: of a TorchScript module, for one.
+            # A method that C++ bindings made, for example of a TorchScript module.
             raise call.graph_break("FL410", f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of")
         return call_descriptor(call.of(method, [obj, *args]))
     if kind:
@@ -434,7 +434,7 @@ def call_object(call: Call) -> Frame | None:
 
 
 def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
-    """Returns whether calling ``m`` is calling its forward: no hooks of any kind, no compiled call; all of it guarded."""
+    """Returns whether a call of ``m`` only calls its ``forward``: ``m`` has no hooks and no compiled call. Guards the answer."""
     d = m.__dict__
     if "_call_impl" in d or type_info(trace, type(m)).look(trace, "_call_impl")[1] is not CALL_IMPL:
         return False
@@ -475,11 +475,11 @@ def _no_global_hooks(trace: SegmentTrace) -> bool:
 
 
 def call_generic(call: Call) -> Frame | None:
-    # What has no dict does not keep that it was made as a dict[str, int].
+    # An instance without a ``__dict__`` cannot store that it was made as a dict[str, int].
     return call.instead(call.fn.__origin__, call.args, call.kwargs) if call.fn.__origin__ in PLAIN else call_object(call)
 
 
-# Functions and methods in Python, of which most calls are, have no `Call`.
+# Functions and methods in Python are absent: they are the most frequent, and `call_unruled` makes no `Call` for them.
 CALLERS: dict[type, Handler] = {
     types.BuiltinFunctionType: call_builtin,
     types.MethodDescriptorType: call_descriptor,

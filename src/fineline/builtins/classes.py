@@ -1,4 +1,4 @@
-"""Classes as the interpreter makes them and asks about them: class statements, isinstance(), super()."""
+"""Handlers of calls that make or check classes: class statements, isinstance(), issubclass(), super(), enums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
 
 OBJECT_CLASS = object.__dict__["__class__"]
 OBJECT_HOOK = object.__dict__["__subclasshook__"]
-# What metaclasses answer with from the classes alone, without the user's code.
+# Methods of metaclasses that answer isinstance() and issubclass() from the classes alone, without user code.
 STATIC_CHECKS = frozenset(
     raw_lookup(meta, check)
     for meta in (abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(nn.Buffer))
@@ -52,7 +52,7 @@ def _object_new(call: Call) -> Frame | None:
 def _isinstance(call: Call) -> Frame | None:
     obj, classes = call.args
     trace = call.trace
-    # Of what stands for another object, the type of that.
+    # For a stand-in, the type of the object that it replaces.
     kind = KINDS.get(type(obj), type(obj))
     stands = kind is not type(obj)
     if trace.active:
@@ -86,7 +86,7 @@ def _isinstance(call: Call) -> Frame | None:
 
 
 def answers_class(trace: SegmentTrace, t: type) -> bool:
-    """Returns whether reading ``__class__`` of an instance runs the user's code."""
+    """Returns whether a read of ``__class__`` of an instance runs user code."""
     return watches(trace, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(trace, t).look(trace, "__class__")[1] is not OBJECT_CLASS)
 
 
@@ -100,7 +100,7 @@ def _is_a(call: Call) -> Frame | None:
 
 
 def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
-    """Guards a metaclass's method for a check, if a user metaclass decides about it, or may do so later."""
+    """Guards the method ``check`` that a metaclass in Python has under ``name``, unless it is one of `STATIC_CHECKS`."""
     if type(cls).__flags__ & HEAP_TYPE and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
         type_info(trace, type(cls)).look(trace, name)
 
@@ -116,7 +116,7 @@ def _guard_abstract(trace: SegmentTrace, obj: Any, cls: Any) -> None:
 
 
 def _guard_subclass(trace: SegmentTrace, cls: type, base: Any, answer: bool) -> None:
-    """Guards what an abstract class answers about ``cls``; that it is a base says enough, unless it has a say of its own."""
+    """Guards the answer of an abstract class about ``cls``, unless the MRO and the default ``__subclasshook__`` already imply it."""
     inherits = answer and any([k is base for k in CLASS_MRO.__get__(cls)])
     if not inherits or special_method(trace, base, "__subclasshook__") is not OBJECT_HOOK:
         guard_subclass(trace, cls, base, answer)
@@ -153,7 +153,7 @@ def _type(call: Call) -> Frame | None:
     if len(call.args) != 3:
         return refused(call)
     if type(call.args[2]) is dict:
-        # CPython takes the module's name from the calling frame, which here would be one of fineline's.
+        # CPython takes the module's name from the calling frame, which here is fineline's.
         call.trace.expand(call.args[2])
         call.args = [*call.args[:2], call.trace.fresh({"__module__": call.frame.globals.get("__name__"), **call.args[2]})]
     raise natively(call, "making a class")
@@ -186,7 +186,7 @@ def _build_class(call: Call) -> Frame | None:
 
 
 def natively(call: Call, reason: str) -> GraphBreak:
-    """Returns the graph break at which a class is made."""
+    """Returns the graph break at which the call makes a class eagerly."""
     classes = call.trace.classes
     if call.trace.active:
         call.trace.pin(classes, "made_natively")
@@ -198,13 +198,13 @@ def _class_factory(call: Call) -> Frame | None:
     if not call.trace.active:
         return call.finish(call.trace.classes(call.fn, *call.args, **(call.kwargs or {})))
     if call.fn is collections.namedtuple:
-        # It would ask the calling frame.
+        # It would take the module's name from the calling frame.
         call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
     raise natively(call, f"{call.fn.__name__}() makes a class")
 
 
 def _wrapper(call: Call) -> Frame | None:
-    """Handles property(), classmethod(), staticmethod() and object(), which only hold their arguments."""
+    """Handles property(), classmethod(), staticmethod() and object(), which only store their arguments."""
     return call.finish(call.trace.fresh(call.native()))
 
 
@@ -221,13 +221,13 @@ def _enum_call(call: Call) -> Frame | None:
     cls = call.fn
     target, real = (cls, call.args) if is_a(cls, enum.EnumMeta) else (call.args[0], call.args[1:])
     if len(real) != 1 or call.kwargs:
-        # It would ask the calling frame for the module.
+        # It would take the module's name from the calling frame.
         call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
         raise natively(call.of(target, real), "making an enum")
     if target in call.trace.classes:
         return call.of(enum.EnumMeta.__call__, [target, *real]).interpret()
     if call.interp.fakes is not None:
-        # Which member it is decides what the code does next.
+        # The code that follows depends on the member.
         real = [settle_all(real[0])]
     if is_value(real[0]):
         call.trace.settle(real[0])

@@ -1,4 +1,4 @@
-"""Lengths, truth and initialisation of containers, as the interpreter answers them."""
+"""Handlers of calls that initialise containers, or read their length, truth or an item."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TENSOR_LEN = Tensor.__len__
 
 
 def _container_init(call: Call) -> Frame | None:
-    """Handles ``list.__init__`` and similar methods of an object made here: updates an empty container."""
+    """Handles ``list.__init__`` and similar methods of an object that this segment made: updates the empty container."""
     trace = call.trace
     obj, rest = call.args[0], call.args[1:]
     if not trace.active or (not rest and not call.kwargs):
@@ -75,7 +75,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
                 raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators")
             if trace.recorder.unmeasured and not trace.recorder.measured(obj):
                 raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
-            # Of a tensor without dimensions Python says what is wrong.
+            # For a tensor without dimensions, len() raises its own error.
             size = interp.memory(obj).shape[0] if interp.fakes is not None and obj.dim() else len(obj)
             return interp.finish(f, size, then)
         if t in c_calls.CONTAINERS:
@@ -90,12 +90,12 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
 
 
 def _read_length(trace: SegmentTrace, obj: Any, then: Delivery | None) -> Any:
-    """Returns the guarded length of a container, or a symbol if it is the length that varies."""
+    """Returns the length of a container: guarded, or as a symbol if the length varies from call to call."""
     src = trace.sources.get(obj)
     if src is not None and obj not in trace.expanded and not is_a(obj, (str, bytes)):
         wrote = trace.mutations.wrote(obj)
         if trace.symbols is not None and is_a(obj, (list, collections.deque) if wrote else SIZED) and trace.symbols.varying.length(src):
-            # What has been written to, and not been read as a whole, has only grown.
+            # A container that was written to, but not read as a whole, has only grown.
             before = raw_len(trace.mutations.before(obj))
             return trace.read(before, trace.guards.access(src, "member", LENGTH, before)) + (raw_len(obj) - before)
         if wrote and is_a(obj, (list, collections.deque)):
@@ -159,7 +159,7 @@ def _get(call: Call) -> Frame | None:
 
 
 def _get_shown(call: Call) -> Frame | None:
-    """Handles ``mappingproxy.get`` by ``get`` of its dict."""
+    """Handles ``mappingproxy.get``: calls ``get`` of the proxy's dict."""
     trace, args = call.trace, call.args
     if not trace.active or call.kwargs or len(args) not in (2, 3) or type(args[0]) is not MappingProxyType:
         return c_calls.call_c(call)
@@ -189,5 +189,5 @@ def set_of(*items: Any) -> set:
 
 
 def map_of(*items: Any) -> dict:
-    """Makes a dict. ``items``: keys and values in turn."""
+    """Returns a dict. ``items``: keys and values, alternating."""
     return dict(zip(items[::2], items[1::2], strict=True))

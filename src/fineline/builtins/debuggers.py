@@ -1,4 +1,4 @@
-"""Calls that stop in a debugger, as ``breakpoint()`` does: it looks at the frame that calls it, and steps on from there."""
+"""Calls that stop in a debugger, such as ``breakpoint()``: the debugger inspects the calling frame and steps on from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fineline.tables import attributes
 from fineline.tracing.interp import Call, Handler
 from fineline.tracing.tracebacks import variables_of
 
-# Where debuggers come from, and what their functions are called that stop in them.
+# The packages of debuggers, and the names of their functions that stop.
 _PACKAGES = frozenset({"pdb", "bdb", "ipdb", "IPython", "pudb", "debugpy", "pydevd", "remote_pdb", "web_pdb", "rpdb", "celery", "_pytest"})
 NAMES = frozenset({"set_trace", "Pdb.set_trace", "Bdb.set_trace", "pytestPDB.set_trace", "breakpoint", "settrace", "embed"})
 STOPS = "FL449"
@@ -30,7 +30,7 @@ def stops(fn: FunctionType) -> bool:
 
 
 def stop(call: Call) -> Frame | None:
-    """Calls what stops in a debugger; while a call is captured, that is no call to capture any more."""
+    """Makes a call that stops in a debugger. In a capture it raises the graph break `STOPS`, which ends the capture of the whole call."""
     if not call.trace.active:
         return call.finish(call_from(call.frame, call.fn, tuple(call.args), call.kwargs))
     if call.fn in HANDLERS and sys.breakpointhook is sys.__breakpointhook__ and os.environ.get("PYTHONBREAKPOINT") == "0":
@@ -40,8 +40,8 @@ def stop(call: Call) -> Frame | None:
 
 
 def call_from(f: Frame | None, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
-    """Calls ``fn`` from a frame that shows the variables of ``f``, and has the callers of ``f`` behind it."""
-    # No frame of Python's own between: who asks for its caller gets the user's.
+    """Calls ``fn`` from a Python frame that has the variables of ``f``, and whose callers stand for the callers of ``f``."""
+    # A partial adds no Python frame: a function that looks for its caller finds the stand-in of the user's frame.
     call: Callable = functools.partial(fn, *args, **(kwargs or {})) if args or kwargs else fn
     while f is not None:
         if not is_own(f.info.code):

@@ -1,4 +1,4 @@
-"""Callables that the interpreter answers itself, in one table."""
+"""The table of callables that the interpreter answers itself, with their handlers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _native_binary(call: Call) -> Frame | None:
 
 
 def _without_methods(v: Any) -> Any:
-    """Returns an object of the same name for C to complain about, where the methods of ``v`` have been asked already."""
+    """Replaces ``v``, whose methods have been called already, by an instance of a class with the same name: C raises the error about it."""
     t = type(v)
     if not t.__flags__ & HEAP_TYPE or is_a(v, Tensor) or t.__dictoffset__ == 0 or any([not k.__flags__ & HEAP_TYPE for k in t.__mro__[:-1]]):
         return v
@@ -58,8 +58,8 @@ def _split_group(call: Call) -> Frame | None:
     return call.finish(result)
 
 
-# What asks whether it is compiled so as to do something else then: to leave out the hooks that an error must not stop, and the way that
-# gives zeros for what is padded.
+# Code that would act differently if it were compiled: it would skip the hooks that run in spite of an error, and the path that fills
+# padding with zeros.
 _AS_EVER = frozenset({torch.nn.Module._call_impl.__code__, torch.nn.TransformerEncoder.forward.__code__})
 
 
@@ -72,7 +72,7 @@ def _last(call: Call) -> Frame | None:
 
 
 def _type_hints(call: Call) -> Frame | None:
-    """Breaks the graph at ``get_type_hints``, which compiles and evaluates text, with values in between that could not be rebuilt."""
+    """Breaks the graph at ``get_type_hints``, which compiles and evaluates text: a break inside it could not be rebuilt."""
     if call.trace.active:
         raise call.graph_break("FL410", "get_type_hints() evaluates text")
     return call.interpret()
@@ -87,7 +87,7 @@ _UNCOUNTED: dict[Any, Handler] = {
     **{fn: handler for family in _FAMILIES for fn, handler in family.HANDLERS.items()},
     protocols.native_binary: _native_binary,
     torch.autograd.Function.__dict__["apply"].__func__: apply_function,
-    # A profiler's label has no place in a graph; the profiler sees the program instead.
+    # A graph cannot contain a profiler's label; the profiler sees the program instead.
     torch.autograd.profiler.record_function.__enter__: _last,
     torch.autograd.profiler.record_function.__exit__: marks.gives(None),
     BaseExceptionGroup.split: _split_group,
@@ -101,5 +101,5 @@ _UNCOUNTED: dict[Any, Handler] = {
     torch.compiler.is_exporting: marks.gives(False),
 }
 
-# A dict, and no proxy: it is asked at most calls.
+# A dict and not a proxy, because most calls look here.
 HANDLERS: Mapping[Any, Handler] = {fn: counted(fn, handler) for fn, handler in _UNCOUNTED.items()}

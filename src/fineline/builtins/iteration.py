@@ -1,4 +1,4 @@
-"""iter(), next() and the methods of generators, as the interpreter answers them."""
+"""Handlers of iter(), next(), zip(), range() and the methods of generators."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from fineline.tensor_ops.rules import call_ruled
 from fineline.tracing.interp import Call, Handler, Interp
 
 TENSOR_ITER = Tensor.__iter__
-# Iterators of which each item is a tuple of its own.
+# Iterators that make a new tuple for each item.
 TUPLES_OF: frozenset[type] = frozenset({enumerate, zip, itertools.zip_longest, type(iter({}.items())), type(reversed({}.items()))})
 
 
 def _all_parts(t: Tensor) -> tuple:
-    """Returns the parts of a tensor. ``tuple(t)`` would read the length as well."""
+    """Returns the items of a tensor. ``tuple(t)`` would also read the length."""
     return tuple(iter(t))
 
 
@@ -72,7 +72,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
                 iter(obj)
             parts = interp.tensors.operator(interp, Tensor.unbind, [obj, 0], None, True)
         except GraphBreak as b:
-            # All at once, as an iterator from outside would break the graph at each item.
+            # One break for all items, because an iterator from eager code would break the graph at each item.
             graph_break = GraphBreak(tuple, (obj,), None, b.error, b.reason)
             graph_break.rule = b.rule
             raise graph_break.to(Delivery(_native_iter, then)) from None
@@ -118,20 +118,20 @@ def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> F
 
 
 def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
-    """Returns whether what the instruction gives is what a loop, or a comprehension, goes through in which graphs have been broken."""
+    """Returns whether a loop or comprehension with graph breaks iterates over the result of the current instruction."""
     at = f.ip
     ahead = f.info.instructions[at : at + 3]
     if ahead and ahead[0].name == "GET_ITER":
         at, ahead = at + 1, ahead[1:]
     elif f.info.instructions[at - 1].name != "GET_ITER":
         return False
-    # A comprehension is called with the iterator.
+    # A comprehension's function is called with the iterator.
     end = ahead[0].arg if ahead and ahead[0].name == "FOR_ITER" else at + 2
     return any([at <= ip <= end for ip in interp.lessons.break_places.get(f.info.code, ())])
 
 
 def _range(call: Call) -> Frame | None:
-    """Answers with the numbers themselves for a loop over a range that varies, if its iterations have programs that serve others."""
+    """Handles range(). For a loop with graph breaks over symbols it makes a `RangeIterator`, so that iterations share programs."""
     interp, args = call.interp, call.args
     if (
         interp.fakes is not None and not call.kwargs and call.then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
@@ -162,7 +162,7 @@ class Stepped:
 
 
 def step_eagerly(it: Any, given: Any = None) -> Stepped:
-    """Returns one item, which a generator may be ``given`` something for."""
+    """Advances ``it`` by one item. ``given``: a value to send to a generator; None: nothing is sent."""
     try:
         return Stepped(next(it) if given is None else it.send(given), False)
     except StopIteration as stop:
@@ -188,7 +188,7 @@ def _next(call: Call) -> Frame | None:
 
 
 def _next_carried(call: Call) -> Frame | None:
-    """Answers with the next item of an iterator that was alive at a graph break: a read of its own."""
+    """Handles next() of an iterator that was alive at a graph break: the item is a guarded read of that iterator."""
     it, trace = call.args[0], call.trace
     if not trace.active or it.ended:
         return call.finish(next(it))
@@ -197,20 +197,23 @@ def _next_carried(call: Call) -> Frame | None:
     if any([x in trace.mutations.written for x in containers_of(it.iterator)]):
         raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to")
     try:
-        # Where the segment has read the container as a whole, symbols may stand in it.
+        # If the segment has read the container as a whole, symbols may have replaced its numbers.
         value = trace.mutations.original(next(it))
     except StopIteration:
         trace.guards.check(src, "predicate", (EndsAfter(ahead), f"gives {ahead or 'no'} more item{'' if ahead == 1 else 's'}"), ("ends", ahead))
         raise
     except RuntimeError:
-        # The container has changed: the iterator says so itself.
+        # The container has changed its size: the eager call raises the error.
         raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has changed its size") from None
     value = read_item(call.interp, value, trace.guards.access(src, "member", FollowingItem(ahead), value), STANDING[type(it)] in TUPLES_OF)
     return call.finish(value)
 
 
 def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
-    """Registers an item: a text, or one in a tuple that is ``fresh``, tells an iteration from others, and is guarded where the code reads it."""
+    """Registers and returns an item. A text often differs between iterations: its guard is made where the code reads it.
+
+    ``fresh``: a tuple ``v`` was made by the iterator, and the same holds for the texts in it.
+    """
     trace = interp.trace
     if breaks_here(interp.options.breaks) == "any":
         if type(v) is str:
@@ -230,7 +233,7 @@ def _generator_method(verb: str) -> Handler:
         args, gen = call.args, call.args[0]
         real = gen.given if type(gen) is InterpretedGenerator else gen
         if type(real) is types.GeneratorType:
-            # Eager code has been given it.
+            # Eager code holds it as a real generator.
             return call.instead(getattr(real, call.fn.__name__), args[1:], call.kwargs)
         if verb == "next":
             return call.interp.resume_generator(call.frame, gen, None, call.then)
@@ -264,7 +267,7 @@ def _unraisable(call: Call) -> Frame | None:
 
 
 def close_generator(gen: Any, exc: Any) -> None:
-    """Does what ``gen.close()`` of a suspended generator does; the interpreter runs it."""
+    """Closes a suspended generator as ``gen.close()`` does; the interpreter runs this code."""
     try:
         gen.throw(exc)
     except (GeneratorExit, StopIteration):
@@ -273,7 +276,7 @@ def close_generator(gen: Any, exc: Any) -> None:
 
 
 def _zip(call: Call) -> Frame | None:
-    """Handles zip() and enumerate() of user-defined iterables: makes the native iterator over the results of ``__iter__``, if these are native."""
+    """Handles zip() and enumerate(). For user-defined iterables it calls ``__iter__`` first and makes the C iterator over the results."""
     trace = call.trace
     first = call.args[:1] if call.fn is enumerate else call.args
     if trace.active and not all(c_calls.plain(trace, a) for a in first):

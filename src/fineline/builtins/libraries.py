@@ -1,4 +1,4 @@
-"""Functions of libraries that are not captured as they stand: some do something else while they are compiled, some fill a cache of their own."""
+"""Library functions that need a handler or a replacement: some act differently while they are compiled, some fill a cache."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ NAMES = frozenset(name for _, name in _STAND_INS)
 
 
 def stand_in(fn: types.FunctionType) -> Callable | None:
-    """Returns what is captured in the place of ``fn``."""
+    """Returns the function that is captured instead of ``fn``; None if there is none."""
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
 
 
 def _pattern(call: Call) -> Frame | None:
-    """Handles the compilation of a pattern in ``re``, which happens once: its result for a text is like a constant."""
+    """Handles the compilation of a pattern in ``re``, which caches its results: the pattern is a constant for a guarded text and flags."""
     pattern, flags = call.values()
     if not call.trace.active:
         return call.finish(call.interp.native(call.fn, (pattern, flags), None))
@@ -95,7 +95,7 @@ def _pickled(call: Call) -> Frame | None:
 
 
 def _told_by_equality(values: Any, seen: list) -> bool:
-    """Returns whether equal ``values`` have equal pickles. A pickle writes an object once, so that no two parts may be equal or the same."""
+    """Returns whether equal ``values`` have equal pickles. A pickle writes each object once, so no two parts may be equal or identical."""
     for v in values:
         t = type(v)
         if t in (list, dict):

@@ -1,4 +1,4 @@
-"""Calls that a mark decides: disabled functions, explicit graph breaks, compiled functions met inside a capture."""
+"""Handlers of calls that a mark decides: disabled functions, explicit graph breaks, compiled functions inside a capture."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import torch
 from fineline.builtins.libraries import stand_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
 from fineline.policy.decide import Rules
@@ -32,7 +33,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 _TORCH_DISABLE = "_disable_dynamo.<locals>.inner"
 
-# Functions of fineline's that make or mark something, by module: met in captured code, each runs as one call.
+# Functions of fineline that compile or mark something, by module: each call in captured code runs eagerly.
 _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "fineline.api": frozenset({"compile", "explain", "reset", "set_policy"}),
@@ -45,7 +46,7 @@ _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 
 
-# They read the clock, the stack and files, and take locks, for what they write elsewhere: each call is one eager call.
+# These read the clock, the stack and files, and take locks, to write a record: each call runs eagerly.
 RECORDING = frozenset(
     {
         *(logging.Logger._log, logging.Logger.handle, warnings.warn, warnings.warn_explicit),
@@ -55,13 +56,13 @@ RECORDING = frozenset(
 )
 
 
-# It keeps lists that are longer after each call (100 past steps): each of its calls would be a program of its own.
+# It keeps lists that grow with each call (up to 100 past steps), so each call would need a program of its own.
 GROWING = inspect.unwrap(torch.optim.LBFGS.step)
 
 
 def known_function(interp: Interp, fn: types.FunctionType) -> Handler | None:
-    """Returns the handler of a function with one of `KNOWN_CODE`, or of a library's; a rule that says "trace" stands above."""
-    if id(fn.__code__) in TRACERS:
+    """Returns the handler of a function with one of `KNOWN_CODE` or with a stand-in; None if there is none or a trace rule overrides it."""
+    if fn.__code__ in TRACERS:
         return traces_itself
     if interp.rules is not None and trace_rule(interp.rules, fn) is not None:
         return None
@@ -97,8 +98,8 @@ def _calls_back(call: Call) -> Frame | None:
 
 
 def own_function(fn: types.FunctionType) -> Handler | None:
-    """Returns the handler for a function of fineline's that captured code calls, or for what `install` put instead of one of PyTorch's."""
-    # A wrapper of the user's may have a copy of the entry: functools.wraps makes one.
+    """Returns the handler of a fineline function, or of a function by which `install` replaced one of PyTorch's; None for others."""
+    # The entry names its function, because functools.wraps copies it to a user's wrapper.
     if fn.__dict__.get("fineline_door", (None,))[0] == id(fn):
         return _door
     names = _DECLARING.get(fn.__module__)
@@ -118,7 +119,7 @@ def _door(call: Call) -> Frame | None:
 
 
 def marked_by_torch(interp: Interp, target: types.FunctionType) -> Handler | None:
-    """Returns the handler for a function that carries one of PyTorch's own marks; a rule that says "trace" stands above them."""
+    """Returns the handler of a function with one of PyTorch's own marks; a trace rule overrides the mark."""
     found = torch_mark(target)
     if found is None:
         return None
@@ -130,12 +131,12 @@ def marked_by_torch(interp: Interp, target: types.FunctionType) -> Handler | Non
     return _disabled
 
 
-# What the marks of PyTorch's `disable` are called; `torch_mark` reads no others.
+# The attributes that PyTorch's `disable` sets; `torch_mark` reads no others.
 _MARKS = ("_torchdynamo_disable", "_torchdynamo_disable_msg", "_torchdynamo_disable_recursive", "_torchdynamo_orig_callable")
 
 
 def guard_mark(trace: SegmentTrace, fn: types.FunctionType) -> None:
-    """Guards what `torch_mark` and the rules see of ``fn``, which each call may make anew: its code, its marks, and what it wraps."""
+    """Guards the code of ``fn``, its marks, and the function that it wraps, but not its identity: each call may create it again."""
     src = trace.sources.get(fn)
     if src is None or src.op == "pin":
         return
@@ -166,7 +167,7 @@ def guard_mark(trace: SegmentTrace, fn: types.FunctionType) -> None:
 
 
 def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
-    """Returns the rule that says to look into a function with such a mark, or into what it wraps: PyTorch's wrapper lies in a file of PyTorch's."""
+    """Returns the trace rule for a function with such a mark, or for the function that it wraps: the wrapper is in a file of PyTorch's."""
     for fn in (target, inspect.unwrap(target)):
         rule = rules.decide(fn)
         if rule is not None:
@@ -175,7 +176,7 @@ def trace_rule(rules: Rules, target: types.FunctionType) -> Rule | None:
 
 
 def dynamo_function(fn: types.FunctionType) -> Handler | None:
-    """Returns the handler for a function of torch._dynamo."""
+    """Returns the handler of a function of torch._dynamo; None if capture traces into it."""
     return _DYNAMO.get(dynamo_kind(fn))
 
 
@@ -186,12 +187,12 @@ def _disabled(call: Call) -> Frame | None:
         guard_mark(call.trace, fn)
     else:
         identify(call.trace, fn)
-        # PyTorch's own wrapper would load its compiler only to switch it off: the original runs just as well.
+        # PyTorch's wrapper would load its compiler only to switch it off, so the original runs.
         plain = fn.__wrapped__
         call.trace.pin(plain, plain.__qualname__)
     given = call.args
     if torch_mark(fn) == "disable_frame" and call.interp.run_frame is not None:
-        # The function is its first argument, as each call may bring another one.
+        # The function is an argument, because each call may bring another one.
         plain, given = call.interp.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *call.args]
         call.trace.pin(plain, fn.__qualname__)
     graph_break = GraphBreak(plain, tuple(given), call.kwargs, "FL400", f"{fn.__qualname__} is disabled")
@@ -202,12 +203,12 @@ def _disabled(call: Call) -> Frame | None:
 
 
 def compiled_by_torch(call: Call) -> Frame | None:
-    """Calls the function under torch.compile. It is known by its code, because libraries compile the same function again at each call."""
+    """Calls the function under torch.compile. Guards the wrapper's code, because libraries compile the same function again at each call."""
     known_code(call.trace, call.fn)
     return call.callee().of(load_attr, call.interp, call.frame, call.fn, "_torchdynamo_orig_callable")
 
 
-# The handlers that guard what they know of the function themselves.
+# Handlers that guard the function themselves, by its code.
 KNOWN_BY_CODE = frozenset({compiled_by_torch, _disabled})
 
 
@@ -236,7 +237,7 @@ def explicit_break(call: Call) -> Frame | None:
 
 
 def gives(value: Any) -> Handler:
-    """Returns the handler of what always gives ``value``."""
+    """Returns the handler of a callable whose result is always ``value``."""
 
     def give(call: Call) -> Frame | None:
         return call.finish(value)
@@ -257,7 +258,7 @@ def traces_itself(call: Call) -> Frame | None:
 
 
 def _original(name: str) -> Handler:
-    """Calls what the wrapper has in a variable of this name; the rest is that compiler's bookkeeping."""
+    """Returns a handler that calls the function in the wrapper's closure variable ``name``; the rest is that compiler's bookkeeping."""
 
     def handler(call: Call) -> Frame | None:
         plain = call.fn.__closure__[call.fn.__code__.co_freevars.index(name)].cell_contents
@@ -276,7 +277,7 @@ def _stance(call: Call) -> Frame | None:
 
 
 def _hold(call: Call) -> Frame | None:
-    """Does nothing in captured code: a program captures nothing by itself."""
+    """Does nothing in captured code, because a program captures nothing."""
     return call.finish(None if call.trace.active else call.native())
 
 
@@ -299,7 +300,7 @@ def _settles_size(call: Call) -> Frame | None:
         shape, src = call.interp.memory(t).shape, call.trace.sources.get(t)
         dims = call.trace.symbols.varying.dims(src, t) if src is not None else {}
         for i in indices:
-            # It ranks below mark_dynamic.
+            # mark_dynamic has precedence.
             if not (i % t.dim() in dims and dims[i % t.dim()].marked):
                 settled(shape[i])
     return call.finish(None)
@@ -319,10 +320,10 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     }
 )
 
-# What these two give.
-TRACERS = frozenset([id(c) for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType)])
+# The code of the functions that these two return.
+TRACERS = IdentitySet(c for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType))
 
-KNOWN_CODE = TRACERS | frozenset([id(fn.__code__) for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)])
+KNOWN_CODE = IdentitySet((*TRACERS, *[fn.__code__ for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)]))
 
 _DYNAMO: dict[str, Handler] = {
     "marks_size": _marks_size, "settles_size": _settles_size,

@@ -1,4 +1,4 @@
-"""Operators: on values at once, on tensors into the graph, on user classes by their methods."""
+"""Operators: plain values are computed, tensors recorded, and for user classes the interpreter runs their special methods."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace
 from fineline.tracing.set_identity_guards import lookups
 
-# oparg of BINARY_OP -> (operator, special method); in-place ones from 13 on.
+# By the argument of BINARY_OP: the operator, and the name of its special method. In-place operators start at 13.
 BINARY = (
     (operator.add, "add"), (operator.and_, "and"), (operator.floordiv, "floordiv"), (operator.lshift, "lshift"), (operator.matmul, "matmul"),
     (operator.mul, "mul"), (operator.mod, "mod"), (operator.or_, "or"), (operator.pow, "pow"), (operator.rshift, "rshift"),
     (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
 )  # fmt: skip
-# Beside these a number makes a value of their kind.
+# Types whose operators with a number return a value of the type, not a number.
 ANSWERING = NUMPY_SCALARS | {str, bytes}
 INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
-# Of sets and views, these compare elements.
+# Operators that compare the elements of sets and views.
 COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
 COMPARE = (
     (operator.lt, "__lt__", "__gt__"), (operator.le, "__le__", "__ge__"), (operator.eq, "__eq__", "__eq__"),
@@ -92,7 +92,7 @@ def BINARY_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 
 def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written: Any = None) -> Frame | None:
-    """Computes an infix operator. ``written``: the operator as in the code, if that is an assignment; errors name it."""
+    """Computes a binary operator. ``written``: the in-place operator of an augmented assignment, which errors name."""
     trace = interp.trace
     written = written or op
     if op is operator.mod and type(a) is str and (text := waiting(interp, f, op, (a, b))) is not None:
@@ -123,7 +123,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
             return None
         if watches(trace, type(other)):
-            # The tensor's method looks for __torch_function__ and more.
+            # The tensor's method reads __torch_function__ and other attributes.
             raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
         return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
@@ -145,7 +145,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
 
 
 def _joins(trace: SegmentTrace, op: Any, a: Any, b: Any) -> bool:
-    """Returns whether this only puts elements together: sequences are concatenated without a look at any, and dicts merged without one at values."""
+    """Returns whether the operator only combines elements: C reads no element of sequences, and of dicts and sets only the plain keys."""
     if op is operator.add or op is operator.iadd:
         return type(a) in _SEQUENCES and type(b) in _SEQUENCES
     if op is operator.mul or op is operator.imul:
@@ -170,7 +170,7 @@ def _expand(interp: Interp, f: Frame, op: Any, a: Any, b: Any, deep: bool = True
 
 
 def python_method(trace: SegmentTrace, a: Any, b: Any, *names: str) -> bool:
-    """Returns whether either operand's class is the user's and has one of these methods in Python; guarded."""
+    """Returns whether the class of ``a`` or ``b`` implements one of the methods ``names`` in Python. Guards the answer."""
     for x in (a, b):
         t = type(x)
         if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
@@ -181,7 +181,7 @@ def python_method(trace: SegmentTrace, a: Any, b: Any, *names: str) -> bool:
 
 
 def call_special(interp: Interp, f: Frame, method: Any, obj: Any, name: str, *args: Any, then: Delivery | None = None) -> Frame | None:
-    """Calls the special method of that name that was found to be in Python."""
+    """Calls ``method``, the special method ``name`` of ``obj``, which is written in Python."""
     if is_a(method, types.FunctionType):
         return interp.call(f, method, [obj, *args], None, then)
     return interp.call(f, protocols.ask, [obj, name, *args], None, then)
@@ -259,10 +259,10 @@ def _push_not(interp: Interp, f: Frame, value: Any, then: None) -> None:
 _PUSH_NOT = Delivery(_push_not)
 
 
-# Of so many keys each is compared with a number that varies; beyond that the number is taken as it is.
+# A symbol is compared with each of at most so many keys; for a larger container it is specialized.
 MOST_COMPARED = 16
 _KEYS = frozenset({int, float, bool, str, type(None)})
-# Their ``==`` answers for others of their kind, and asks nothing of an object of another.
+# Types whose ``==`` compares only with their own kind, and runs no code of other objects.
 _OWN_KIND = frozenset({int, float, complex, bool, str, bytes, types.BuiltinFunctionType})
 # No number equals one of these.
 NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
@@ -301,13 +301,13 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
             return None
         a, b = settled(a), settled(b)
     if interp.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
-        # The numbers are compared one by one, and what is found out of them is guarded.
+        # C compares the numbers one by one, and each comparison of a symbol adds a guard.
         _expand(interp, f, op, a, b)
         f.stack.append(op(a, b))
         return None
     if is_a(a, Tensor) or is_a(b, Tensor):
         if name in ("__eq__", "__ne__") and not (is_a(a, (Tensor, int, float, complex)) and is_a(b, (Tensor, int, float, complex))):
-            # A tensor compared with something that is no number: Tensor.__eq__ gives NotImplemented, Python compares identities.
+            # The other operand is not a number: Tensor.__eq__ returns NotImplemented, and Python compares identities.
             if a is None or b is None or is_a(a, str) or is_a(b, str):
                 f.stack.append(op(a, b))
                 return None
@@ -316,7 +316,7 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
     if python_method(trace, a, b, name, rname) or (name == "__ne__" and python_method(trace, a, b, "__eq__")):
         return interp.call(f, protocols.compare, [a, b, name, rname, op])
     if name in ("__eq__", "__ne__") and _compared_by_identity(a, b):
-        # Whatever else their classes say.
+        # Checked before the conditions below, because nothing else in their classes matters.
         guard_identity(trace, a, b)
         f.stack.append(op(a, b))
         return None
@@ -338,12 +338,12 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
 
 
 def _asked_first(right: Any, left: Any) -> bool:
-    """Returns whether an operator asks its right operand first: one of a subclass."""
+    """Returns whether Python calls the method of the right operand first: its class is a subclass of the left one's."""
     return type(right) is not type(left) and is_a(right, type(left))
 
 
 def _compared_by_identity(a: Any, b: Any) -> bool:
-    """Returns whether neither class has a word in it: one has no ``__eq__``, the other none either, or one that answers its own kind alone."""
+    """Returns whether ``==`` compares identities: one class has no ``__eq__``, and the other none or one for its own kind only."""
     plain, other = type(a).__eq__ is object.__eq__, type(b).__eq__ is object.__eq__
     return (plain and (other or type(b) in _OWN_KIND)) or (other and type(a) in _OWN_KIND)
 
@@ -356,7 +356,7 @@ def IS_OP(interp: Interp, f: Frame, arg: int) -> None:
     if trace.active:
         numbers = type(a) in NUMBERS and type(b) in NUMBERS
         if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and (not numbers or is_own(f.info.code)):
-            # To a polyfill it is a short cut in front of a comparison.
+            # In a polyfill, ``is`` is only a shortcut before a comparison.
             pass
         elif type(a) in VALUES or type(b) in VALUES or numbers:
             a, b = settled(a), settled(b)
@@ -376,7 +376,7 @@ def CONTAINS_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 
 def _few_keys(trace: SegmentTrace, container: Any) -> bool:
-    """Returns whether a number can be told apart from all keys of ``container`` one by one, and need not be any in particular."""
+    """Returns whether a symbol can be compared with each key of ``container``, instead of being specialized."""
     if not is_a(container, (dict, set, frozenset)) or python_method(trace, container, None, "__contains__", "__iter__"):
         return False
     return len(container) <= MOST_COMPARED and {type(k) for k in container} <= _KEYS

@@ -1,4 +1,4 @@
-"""Built-in rules that a user's rule overrules: what capture skips, or takes for one node, and a ``trace`` rule has it look into."""
+"""Built-in rules that a user's ``trace`` rule overrules: capture traces into a function that it would skip, or record as one node."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SKIPPED = ("data", "effect")
 
 
 def looked_into(fn: Any, rule: Rule) -> types.FunctionType | None:
-    """Returns the function in Python that is run through because ``rule`` says so; None: by default it is, or there is nothing to look into.
+    """Returns the Python function that capture traces into because of ``rule``; None if it does so by default, or there is no Python code.
 
-    What is one node by default is looked into only if the rule is about that very function: a glob or a file restores what is skipped.
+    A function that is skipped by default needs any rule; one that is a node by default needs a rule for its name or the object itself.
     """
     if is_a(fn, LRU_TYPE):
         wrapped = getattr(fn, "__wrapped__", None)

@@ -1,7 +1,7 @@
-"""Calls of pure Python functions with plain values: CPython runs them, many times as fast as the interpreter, once what they read is guarded.
+"""Calls of pure Python functions with plain values: CPython runs them, much faster than the interpreter, after guards on all they read.
 
-Such a function, and all that it calls, computes plain values of plain values, from code that can have no effect. If it raises, or gives anything
-but a plain value, nothing has happened: the interpreter runs the call from its start.
+Such a function, and all that it calls, computes plain values from plain values, with code that has no side effects. If it raises, or
+returns anything but a plain value, the interpreter can therefore run the call from its start.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import SHALLOW
 
-# Up to this depth, CPython's own stack is no shorter than eager code's would be: the interpreter's frames are on it.
+# Up to this depth CPython's stack, which contains the interpreter's frames, is at least as long as it would be in eager code.
 _LOW = 8
-# Those whose result has no address that anything could show.
+# Functions whose result contains no address that the code could show.
 _FUNCTIONS = frozenset(
     {abs, all, any, ascii, bin, chr, divmod, hex, isinstance, issubclass, len, max, min, oct, ord, pow, repr, round, sorted, sum}
     | {int, float, bool, complex, str, list, dict, set, frozenset, tuple, range}
@@ -43,7 +43,7 @@ _PACKAGES = frozenset({"fineline", "torch"})
 
 
 class PureFunction:
-    """A function that CPython may run, with what must be as it was when that was found: what else the names stood for has been guarded."""
+    """A function that CPython may run, with the facts that captured code may change later; guards cover all else that it reads."""
 
     __slots__ = ("_cells", "_functions", "_namespaces", "fn", "recursive", "usable")
 
@@ -52,13 +52,13 @@ class PureFunction:
         self._cells: list[tuple[CellType, Any]] = []
         self._namespaces: list[tuple[FunctionType, dict[str, Any]]] = []
         self.fn: FunctionType | None = None
-        # Whether a function is reached from itself, or may be.
+        # Whether a function may call itself, directly or through others.
         self.recursive = False
-        # Whether the last run was of use.
+        # Whether the last run returned a plain value.
         self.usable = True
 
     def hold(self, trace: SegmentTrace, fn: FunctionType) -> None:
-        """Takes down a function, and the variables around it, that is part of the call."""
+        """Adds a function that the call may run, with its closure and its namespace."""
         self.fn = self.fn or fn
         self._functions.append((fn, _parts(fn)))
         self._cells += [(cell, contents(cell)) for cell in fn.__closure__ or ()]
@@ -67,8 +67,8 @@ class PureFunction:
             self._namespaces.append((fn, names))
 
     def holds(self, trace: SegmentTrace) -> bool:
-        """Returns whether the captured code has changed nothing of it since."""
-        # Whoever writes a global has the values that are known of its namespace forgotten.
+        """Returns whether captured code has changed none of the functions, closures and namespaces."""
+        # A write of a global drops the known values of its namespace.
         return (
             all([a is b for fn, parts in self._functions for a, b in zip(_parts(fn), parts, strict=True)])
             and all([contents(cell) is value for cell, value in self._cells])
@@ -76,20 +76,20 @@ class PureFunction:
         )
 
     def is_within(self, depth: int) -> bool:
-        """Returns whether CPython's stack would end no later than that of eager code, whose depth here is ``depth``."""
+        """Returns whether CPython reaches the recursion limit no later than eager code, whose depth here is ``depth``."""
         return depth <= _LOW if self.recursive else depth + 2 * len(self._functions) < SHALLOW
 
 
 def _parts(fn: FunctionType) -> tuple:
-    """Returns what makes a function what it is, and whether it has attributes."""
+    """Returns the code and the defaults of a function, and whether it has attributes."""
     return fn.__code__, fn.__defaults__, fn.__kwdefaults__, bool(fn.__dict__)
 
 
 def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
-    """Returns what ``fn`` gives, from a run by CPython; NULL if the interpreter has to run it."""
+    """Returns the result of ``fn``, run by CPython; NULL if the interpreter has to run it."""
     trace = interp.trace
     found = trace.pure.get(fn)
-    # Most are known not to be pure.
+    # Most functions are known not to be pure.
     if found is None and fn.__code__ in trace.pure:
         return NULL
     for a in args:
@@ -109,7 +109,7 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
         if fn.__code__ in trace.pure:
             return NULL
         found = find_pure(interp, fn)
-        # A function that was made here may be gone, and another one have its id; code stays.
+        # A function that the segment made may be deleted, and another get its address; code lives on.
         trace.pure[fn if found is not None else fn.__code__] = found
         if found is None:
             return NULL
@@ -132,7 +132,7 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
 
 
 def may_hand_over(interp: Interp) -> bool:
-    """Returns whether nobody asks to see what the code does, and no rule may be about it."""
+    """Returns whether CPython may run code: no tracer, deferred text or eager hook observes it, and no rule can select it."""
     ruled = interp.rules is not None and interp.rules.all
     return not (ruled or interp.texts or interp.call_out is not None or interp.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
 
@@ -145,7 +145,7 @@ def settle(trace: SegmentTrace, value: Any) -> None:
 
 
 def find_pure(interp: Interp, fn: FunctionType) -> PureFunction | None:
-    """Looks at a function and at all that it reaches; if CPython may run it, what was looked at is guarded as the interpreter does."""
+    """Examines a function and all that it may call. Returns it with guards on all that was read; None if CPython may not run it."""
     reached, found = [fn], PureFunction()
     for g in reached:
         called = _callees(interp, g)
@@ -153,7 +153,7 @@ def find_pure(interp: Interp, fn: FunctionType) -> PureFunction | None:
             return None
         for callee in called:
             if any([callee is other for other in reached]):
-                # Two that call a third are taken for a recursion: no harm is done.
+                # Two functions that call a third also count as a recursion, which is only more careful.
                 found.recursive = True
             else:
                 reached.append(callee)
@@ -166,9 +166,9 @@ def find_pure(interp: Interp, fn: FunctionType) -> PureFunction | None:
 
 
 def _callees(interp: Interp, fn: FunctionType) -> list[FunctionType] | None:
-    """Returns the functions in Python that ``fn`` may call; None: it may do something that has an effect."""
+    """Returns the Python functions that ``fn`` may call; None if it may have a side effect."""
     pure = pure_code(fn.__code__)
-    # Defaults in a dict may change in it.
+    # Keyword defaults are in a dict, which may change.
     if pure is None or fn.__kwdefaults__ or not is_plain(fn.__defaults__) or not _is_users(interp, fn):
         return None
     values = {use.name: _global(fn, use.name) for use in pure.uses}
@@ -183,18 +183,18 @@ def _callees(interp: Interp, fn: FunctionType) -> list[FunctionType] | None:
             called.append(value)
         elif not _is_harmless(value, use, values.get(use.taker)):
             return None
-    # A variable may be read by any instruction: a function there could be told by its address.
+    # Any instruction may read a closure variable: a function in it could show its address.
     return called if all([is_plain(contents(cell)) for cell in fn.__closure__ or ()]) else None
 
 
 def _is_users(interp: Interp, fn: FunctionType) -> bool:
-    """Returns whether a function is no more than its code: the interpreter, too, would run that."""
+    """Returns whether the interpreter would run the function's code, too: no handler, mark or lesson is about it."""
     name = fn.__qualname__
     return (
         HANDLERS.get(fn) is None
         and not fn.__dict__
         and (fn.__module__ or "").partition(".")[0] not in _PACKAGES
-        and id(fn.__code__) not in KNOWN_CODE
+        and fn.__code__ not in KNOWN_CODE
         and name not in STOPPING
         and name not in libraries.NAMES
         and classify_torch(fn) in (None, "python")
@@ -204,7 +204,7 @@ def _is_users(interp: Interp, fn: FunctionType) -> bool:
 
 
 def _is_marked(rules: Rules, values: tuple[Any, ...]) -> bool:
-    """Returns whether a mark is about one of these. Rules by a name or a file may be about anything: where there are some, nothing is handed over."""
+    """Returns whether one of these has a mark. Rules by name or file may select anything: with one, `may_hand_over` is false."""
     return any([rules.known(value) is not None for value in values if callable(value)])
 
 
@@ -217,7 +217,7 @@ def _is_in(value: Any, table: frozenset) -> bool:
 
 
 def _is_harmless(value: Any, use: GlobalUse, taker: Any) -> bool:
-    """Returns whether a global value may be used like that; a call of ``taker`` gets the result first."""
+    """Returns whether pure code may use a global value as in ``use``. ``taker``: the function that consumes the result of calling it."""
     if is_plain(value) or _is_in(value, _FUNCTIONS):
         return True
     if _is_in(value, _ITERATORS):
@@ -226,7 +226,7 @@ def _is_harmless(value: Any, use: GlobalUse, taker: Any) -> bool:
 
 
 def _guard(interp: Interp, fn: Any) -> bool:
-    """Guards what a function is and reads; -> whether all of it is, for the capture, what it is for CPython."""
+    """Guards a function and all that it reads. Returns whether the capture sees the same objects there as CPython."""
     trace, pure = interp.trace, pure_code(fn.__code__)
     if fn not in trace.made:
         interp.see_function(trace, fn)

@@ -1,7 +1,7 @@
-"""Random numbers of Python's and NumPy's: which methods draw one, and what becomes of a call of theirs.
+"""Random numbers of Python and NumPy: the methods that draw them, and their handler.
 
-A number that only goes into arithmetic and operators is drawn by the program before its graph runs, at each call anew. Where the way of
-the code depends on it, and where something else than a number is drawn, the call is made at a graph break.
+If a number is used only in arithmetic and operators, the program draws it in each call, before its graph runs. If control flow depends on
+it, or if the method draws something other than a number, the call runs eagerly at a graph break.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fineline.tracing.interp import Call, Handler, Interp
 
 
 class Kind(NamedTuple):
-    """Of one method: the class of its generator, the type of its numbers, and between what they lie for its arguments, if that is known."""
+    """A method: the class of its generator, the type of its numbers, and a function that computes their bounds from its arguments."""
 
     generator: type
     number: Any
@@ -44,7 +44,7 @@ def _anywhere(*args: float, **kwargs: float) -> None:
 
 
 def _steps(*args: int, **kwargs: int) -> tuple[int, int]:
-    # Some arguments have no names in ``range``, and then are none here.
+    # ``range`` takes no keyword arguments: with some, the call is not a symbol.
     numbers = range(*args, **kwargs)
     return min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
 
@@ -54,7 +54,7 @@ def _below(low: int, high: int | None = None) -> tuple[int, int]:
 
 
 PYTHON, NUMPY, GENERATOR = random.Random, np.random.RandomState, np.random.Generator
-# Methods that raise for some of the numbers they draw, as some distributions do for extreme parameters, are none of these.
+# Without the methods that raise for some of the numbers they draw, as some distributions do for extreme parameters.
 _FLOATS: tuple[tuple[type, Callable, str], ...] = (
     (PYTHON, _unit, "random uniform"),
     (PYTHON, _anywhere, "triangular gauss normalvariate betavariate expovariate"),
@@ -72,9 +72,9 @@ KINDS: Mapping[Any, Kind] = MappingProxyType(
         NUMPY.randint: Kind(NUMPY, int, _below),
     }
 )
-# Beyond this an int is none of a graph's.
+# Larger ints cannot be in a graph.
 _MOST = 2**62
-# What a method may have put into its generator's ``__dict__``.
+# The names that the methods themselves write into the generator's ``__dict__``.
 _OWN = frozenset({"gauss_next"})
 
 
@@ -89,19 +89,19 @@ def _draw(call: Call) -> Frame | None:
 
 
 def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
-    """Returns a symbol for the number that the program is going to draw; None if it can't be one."""
+    """Returns a symbol for the number that the program will draw; None if it cannot be a symbol."""
     kind = KINDS.get(fn)
     if kind is None or not interp.restartable or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
         return None
     src = interp.trace.sources.get(args[0]) if args else None
     if src is None or not _is_plain(kind.generator, args[0]):
         return None
-    # Of floats, those that draw ints warn.
+    # Methods that draw ints warn about floats.
     numbers = (int, NoneType) if kind.number is int else (int, float, NoneType)
     if not all([type(a) in numbers for a in (*args[1:], *kwargs.values())]):
         return None
     try:
-        # On a generator of its own: what is drawn here is nobody's, and says whether the arguments are any good.
+        # On a separate generator, so that the user's does not advance: this only checks the arguments.
         example = fn(_other(kind.generator), *args[1:], **kwargs)
         span = kind.span(*args[1:], **kwargs)
     except Exception as e:  # the call itself says what is wrong
@@ -130,14 +130,14 @@ def _other(cls: type) -> Any:
 
 
 def _is_plain(cls: type, generator: Any) -> bool:
-    """Returns whether no user code is run by a draw."""
+    """Returns whether a draw runs no user code."""
     if type(generator) is not cls:
         return False
     return generator.__dict__.keys() <= _OWN if cls is PYTHON else True
 
 
 class _Plain:
-    """A guard: `_is_plain`."""
+    """A guard predicate: `_is_plain` of the generator."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
@@ -157,4 +157,4 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         **dict.fromkeys(KINDS, _draw),
     }
 )
-"""All that Python's two classes define in Python depends on a state that each call changes, and so is walked anew each time."""
+"""Contains all that Python's two classes define in Python, because it depends on a state that each call changes."""

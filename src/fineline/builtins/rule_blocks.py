@@ -1,4 +1,4 @@
-"""Blocks of rules in captured code: ``with policy:``, and ``with disable():`` in which nothing is captured."""
+"""Handlers of rule blocks in captured code: ``with policy:``, and ``with disable():``, in which nothing is captured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fineline.tracing.interp import Call, Handler, Interp
 
 
 def _enter_policy(call: Call) -> Frame | None:
-    # The block is entered for real; a program that ends inside of it enters it too (program/ambient.py).
+    # Enters the block for real. A program that ends inside the block enters it too (codegen/ambient_state.py).
     if call.trace.active:
         identify(call.trace, call.args[0])
     SCOPE.enter(call.args[0])
@@ -34,7 +34,7 @@ def _leave_policy(call: Call) -> Frame | None:
 
 
 def _new_rules(interp: Interp) -> None:
-    """Has the interpreter use the rules of the blocks that it is in now."""
+    """Makes the interpreter use the rules of the blocks that are active now."""
     if interp.rules is not None:
         interp.rules.settle()
     interp.rules = rules_now(interp.options.policy, interp.fired)
@@ -54,7 +54,7 @@ def _enter_disabled(call: Call) -> Frame | None:
 def _leave_disabled(call: Call) -> Frame | None:
     call.native()
     if call.interp.resumes and None not in SCOPE.blocks:
-        # The outermost such block ends: capture goes on.
+        # The outermost such block ends, so capture continues.
         raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends")
     return call.finish(None)
 

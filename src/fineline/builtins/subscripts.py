@@ -1,4 +1,4 @@
-"""Subscripts: items of containers read, written and deleted; a class called with one."""
+"""Subscripts: items of containers are read, written and deleted; classes are parameterized."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from fineline.tracing.identity_guards import ItemFromEnd
 from fineline.tracing.interp import Interp, call_it
 from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace, is_value
 
-# An index, or a key, often goes round: so many values have a program each.
+# An index or key often cycles through few values: up to so many values have a program each.
 FEW_KEYS = 4
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
 
 def _programs(interp: Interp, obj: Any, key: Any) -> int:
-    """Returns for how many values an index that varies has a program each, before the item is read after a graph break.
+    """Returns how many values of an index that varies have a program each, before the item is read at a graph break.
 
-    A module in the item makes programs of its own, also where it is read behind a break: for those, a break gains nothing.
+    An item that contains a module needs a program of its own even if a graph break reads it, so a break gains nothing.
     """
     at = hint(key) if type(obj) in (list, tuple) and type(key) is torch.SymInt else None
     apart = at is not None and -len(obj) <= at < len(obj) and not _is_data(obj[at])
@@ -46,7 +46,7 @@ def _programs(interp: Interp, obj: Any, key: Any) -> int:
 
 
 def _is_data(value: Any, depth: int = 3) -> bool:
-    """Returns whether ``value`` is a tensor, a plain value, or a container of those; what lies deeper is not looked at."""
+    """Returns whether ``value`` is a tensor, a plain value, or a container of those, nested at most ``depth`` deep."""
     t = type(value)
     if t in SINGLETONS or t in VALUES or is_a(value, Tensor):
         return True
@@ -151,7 +151,7 @@ def _dict_item(trace: SegmentTrace, d: dict, key: Any) -> Any:
 
 
 def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
-    """Returns the item of a list that has only been appended to, or that holds more or less each time; MISSING if more has to be known."""
+    """Returns an item without a guard on the whole list, if the list was only appended to or its length varies; otherwise MISSING."""
     trace = interp.trace
     src = trace.sources.get(obj)
     if src is None or obj in trace.expanded or type(key) not in (int, slice):
@@ -167,7 +167,7 @@ def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
 
 
 def _slice_by_itself(trace: SegmentTrace, obj: list, key: slice, src: Any) -> Any:
-    """Returns the items of a slice that lies inside of a list, and does not depend on the list's length."""
+    """Returns the items of a slice that lies inside a list and does not depend on the list's length; MISSING for other slices."""
     n = list.__len__(trace.mutations.before(obj))
     if not all([type(k) is int and 0 <= k <= n for k in (key.start or 0, key.stop)]) or key.step not in (None, 1):
         return MISSING

@@ -1,4 +1,4 @@
-"""Instructions and calls that read a deferred text: they wait for it at a graph break before them."""
+"""Instructions and calls that read a deferred text: a graph break before them makes the text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS
 
-# Instruction -> how many operands it looks at, from the top of the stack; those not named here only move them about.
+# By instruction: the number of operands that it reads, from the top of the stack. Absent instructions only move operands.
 _OPERANDS: Mapping[str, int] = MappingProxyType(
     {
         **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "COMPARE_OP", "CONTAINS_OP", "MATCH_KEYS"), 2),
@@ -40,9 +40,9 @@ _OPERANDS: Mapping[str, int] = MappingProxyType(
         **{f"JUMP_IF_{truth}_OR_POP": 1 for truth in ("TRUE", "FALSE")},
     }
 )
-# ... as many as their argument says.
+# Instructions that read as many operands as their argument says.
 _COUNTED = frozenset({"BUILD_SET", "BUILD_SLICE", "BUILD_STRING", "RAISE_VARARGS"})
-# Of these, what answers in their place of texts that vary: what comes of such is a value as well.
+# By instruction: the function that runs eagerly instead if a text varies, so that its result is a new input.
 _ANSWERING: Mapping[str, Callable[[int], Callable]] = MappingProxyType(
     {
         "BINARY_SUBSCR": lambda arg: operator.getitem,
@@ -52,7 +52,7 @@ _ANSWERING: Mapping[str, Callable[[int], Callable]] = MappingProxyType(
     }
 )
 class Keeping(NamedTuple):
-    """A call that does what an instruction does with keys: how many operands that takes off the stack, and whether it gives something."""
+    """A call that stores keys as an instruction does. ``taken``: how many operands that pops; ``gives``: whether it pushes a result."""
 
     fn: Callable
     args: list
@@ -60,7 +60,7 @@ class Keeping(NamedTuple):
     gives: bool
 
 
-# What puts texts into containers as keys: from the stack and the instruction's argument, the call that does so.
+# By instruction that stores texts as keys of a container: makes the equivalent call from the stack and the instruction's argument.
 _KEEPING: Mapping[str, Callable[[list, int], Keeping]] = MappingProxyType(
     {
         "STORE_SUBSCR": lambda s, arg: Keeping(operator.setitem, [s[-2], s[-1], s[-3]], 3, False),
@@ -71,28 +71,28 @@ _KEEPING: Mapping[str, Callable[[list, int], Keeping]] = MappingProxyType(
     }
 )
 _TOLD = frozenset({str, bytes, int, slice, *SYMBOLIC})
-# In these C looks up texts.
+# Containers in which C looks up texts.
 _HOLDERS = frozenset({dict, OrderedDict, defaultdict, set, frozenset, list, tuple})
-# Of more, it would take too long to ask at each instruction whether they are still held.
+# With more texts, it would take too long to check at each instruction which of them are alive.
 _FEW = 8
-# Where the object lies on the stack that an instruction asks with what is beside it, and the method.
+# By instruction: the stack index of the object whose special method it calls, and the name of the method.
 _RECEIVERS: Mapping[str, int] = MappingProxyType({"BINARY_OP": -2, "BINARY_SUBSCR": -2, "STORE_SUBSCR": -2, "DELETE_SUBSCR": -2, "CONTAINS_OP": -1})
 _METHODS: Mapping[str, str] = MappingProxyType(
     {"BINARY_SUBSCR": "__getitem__", "STORE_SUBSCR": "__setitem__", "DELETE_SUBSCR": "__delitem__", "CONTAINS_OP": "__contains__"}
 )
 _TELL_APART = ("IS_OP", "COMPARE_OP")
-# What asks of a text whether it is empty, and leaves nothing of it.
+# Instructions that test whether a text is empty, and drop it.
 _TRUTHS = frozenset({"UNARY_NOT", *[f"POP_JUMP_{way}_IF_{truth}" for way in ("FORWARD", "BACKWARD") for truth in ("TRUE", "FALSE")]})
-# Arguments of BINARY_OP: texts in a row, and a pattern that is filled in.
+# Arguments of BINARY_OP that concatenate texts, and that fill in a pattern.
 _ADDITIONS = (0, 13)
 _REMAINDERS = (6, 19)
-# From this one on they are those of statements like ``a += b``, which do the same to texts.
+# The first argument of BINARY_OP for statements like ``a += b``, which do the same to texts.
 INPLACE_FROM = 13
-# What is given a text and looks at no more than its type; the others of these answer for it themselves.
+# Callables that read at most the type of a text, or whose handler takes care of deferred texts.
 _KEEP = (isinstance, callable, type, list.append, str, repr, format, hash, id)
-# What looks at its first two arguments alone.
+# Callables that read only their first two arguments.
 _SET = (setattr, object.__setattr__)
-# What the interpreter answers itself, and yet looks at no more of a text than goes into its answer, or into the world.
+# Callables that have a handler, and still use a text only for their result or for a record that they write.
 _ALONE = frozenset({len, hash, *RECORDING})
 _CALLED = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
@@ -101,22 +101,22 @@ _CALLED = (
 
 
 def attend(interp: Interp, f: Frame) -> bool:
-    """Sees to it that the next instruction reads no text that has not been made; -> whether that instruction is done."""
+    """Ensures that the next instruction reads no deferred text. Returns whether it has executed the instruction."""
     texts = interp.texts
     if len(texts) < _FEW:
         forget_dead(texts)
     name, arg = f.info.instructions[f.ip]
     n = arg if name in _COUNTED else _OPERANDS.get(name, 0)
     s = f.stack
-    # The keys of a dict are every other operand; what it is to hold under them is only moved.
+    # The keys of a dict are every other operand; its values are only moved.
     operands = s[len(s) - 2 * arg :: 2] if name == "BUILD_MAP" else s[-2:-1] if name == "MAP_ADD" else s[-n:] if n else ()
     if not texts or not any([x in texts for x in operands]) or not interp.trace.active:
         return False
     if name in _TELL_APART and any([type(x) in SINGLETONS for x in operands]):
-        # None is no text, whatever that says.
+        # None is not a text, whatever the text contains.
         return False
     if name in _RECEIVERS and _is_in_python(name, arg, s[_RECEIVERS[name]]):
-        # A method in Python is given it like any function.
+        # A method in Python gets the text like any function.
         return False
     if all([type(x) is str for x in operands]):
         f.ip += 1
@@ -152,25 +152,25 @@ def attend(interp: Interp, f: Frame) -> bool:
             raise Restart("FL515", f"{name} reads the text of a tensor")
         interp.opaque.read = True
         return False
-    # The instruction comes again behind it, and finds the text on the stack.
+    # After the graph break the instruction runs again, with the text on the stack.
     raise GraphBreak(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
 
 
 def _is_in_python(name: str, arg: int, receiver: Any) -> bool:
-    """Returns whether a method that is written in Python does what an instruction says."""
+    """Returns whether the instruction calls a special method of ``receiver`` that is written in Python."""
     method = f"__{BINARY[arg % INPLACE_FROM][1]}__" if name == "BINARY_OP" else _METHODS[name]
     return type(raw_lookup(type(receiver), method)) is types.FunctionType
 
 
 def _is_key(interp: Interp, f: Frame, text: Text, operands: Sequence[Any]) -> bool:
-    """Returns whether a container is asked for a text from a graph break that had others in its place before: a program for each would never end."""
+    """Returns whether a container is searched for a text that varies here: a program for each text would never end."""
     if not all([type(x) in _TOLD or type(x) in _HOLDERS for x in operands]):
         return False
     return bool(interp.asked(f, [text.value], interp.few_keys))
 
 
 def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
-    """Sees to it that a call in C, or one that capture answers itself, is given no text that has not been made."""
+    """Ensures that a C function, or a callable with a handler, gets no deferred text."""
     texts = interp.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if interp.trace.active and any([a in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
@@ -186,7 +186,7 @@ def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
 
 
 def _by_itself(fn: Any) -> bool:
-    """Returns whether all that a function does with a text is in what it gives: what the interpreter answers itself decides what comes next."""
+    """Returns whether a function uses a text only for its result. A handler may also decide what runs next."""
     if fn in HANDLERS or fn in _ALONE:
         return fn in _ALONE
     return spec_of(fn).effect == "pure"
@@ -206,7 +206,7 @@ def _among(fn: Any, functions: tuple) -> bool:
 
 
 def _reads(fn: Any) -> bool:
-    """Returns whether it does: what only leads to other calls, which come here in turn, and what breaks the graph anyway, need not wait."""
+    """Returns whether a call reads its arguments, instead of only making other calls, which come here too, or breaking the graph anyway."""
     if is_a(fn, type):
         return not (type(fn) is type and fn.__flags__ & HEAP_TYPE and fn.__new__ is object.__new__ and spec_of(fn) is UNKNOWN)
     if not is_a(fn, _CALLED):

@@ -1,4 +1,4 @@
-"""str(), repr(), format(), hash() and id(), as the interpreter answers them."""
+"""Handlers of str(), repr(), format(), hash() and id()."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def _size(call: Call) -> Frame | None:
 
 
 def _waiting(interp: Interp, f: Frame, fn: Any, args: list, kwargs: Any) -> str | None:
-    """Returns the text, if it can be made when somebody reads it."""
+    """Returns a deferred text for the call; None if the text has to be made now."""
     return waiting(interp, f, fn, args) if fn in (str, repr, format) and args and not kwargs else None
 
 
 def _lasts(trace: SegmentTrace, obj: Any) -> bool:
-    """Returns whether ``obj`` is likely to be there at the next call, and another's number to mean another program."""
+    """Returns whether ``obj`` probably exists in the next call, too, so that its id() may be a constant."""
     src = trace.sources.get(obj)
     if src is None or is_value(obj) or is_a(obj, Tensor) or obj in trace.made:
         return False
@@ -102,7 +102,7 @@ def _lasts(trace: SegmentTrace, obj: Any) -> bool:
 
 
 class _Given:
-    """An object whose methods have given ``value``: what C makes of that, or says of it."""
+    """An object whose special methods return ``value``: C converts or rejects it as the result of a user's method."""
 
     __slots__ = ("value",)
 

@@ -1,4 +1,4 @@
-"""``why``: what becomes of a target when capture meets it, by which rule, and why."""
+"""``why``: what capture does with a target, by which rule, and for which reason."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from fineline.torch_facts.spellings import operator_name, packet_of
 
 
 def why(target: Any, policy: Policy | None = None) -> Decision:
-    """Returns what capture does when it meets ``target``, in a region with ``policy``: the decision, its rule, the reason and the place.
+    """Returns the decision about ``target`` in a region with ``policy``: what capture does with it, by which rule, why, and its place.
 
     ``target`` is a function, method, class, module, operator, or a text: a dotted name, a file or folder, an operator's name, or a glob
-    over these. What no rule of the user's selects is decided by a built-in rule. Of what holds others (a module, a class, a folder, a
-    namespace, a glob) the decision is the one for all that no other rule selects; ``inside`` has these others. Raises `BadRule` for
-    what does not exist.
+    over these. If no user rule selects it, a built-in rule decides. If it contains others (a module, a class, a folder, a namespace, a
+    glob), the decision is about all that no other rule selects; ``inside`` lists these other rules. Raises `BadRule` if the target does
+    not exist.
     """
     rules = rules_now(policy) or Rules(())
     if type(target) is not str:
-        of_object(target)  # says what selects nothing
+        of_object(target)  # raises for an object that no rule can select
         rule = _of(rules, target, _holder(target))
         return _decision(describe(target), target, rule, _inside(rules, rule, _extent(target)))
     found = None
@@ -71,7 +71,7 @@ def _decision(name: str, target: Any, rule: Rule, inside: tuple[Rule, ...]) -> D
 
 
 def _resolved(name: str) -> Any:
-    """Returns what a dotted name stands for; its module is imported."""
+    """Imports the module of a dotted name, and returns the object with that name."""
     try:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as e:
@@ -86,7 +86,7 @@ def _is_instance(above: Any) -> bool:
 
 
 def _of_files(rules: Rules, text: str) -> tuple[Rule, _Extent]:
-    selector = next(selectors(text))  # says what does not exist
+    selector = next(selectors(text))  # raises if the text selects nothing
     patterns = selector.key if selector.kind == "file" else selector.key[1:]
     pattern = patterns[-1]
     if WILD.search(text):
@@ -98,7 +98,7 @@ def _of_files(rules: Rules, text: str) -> tuple[Rule, _Extent]:
 
 
 def _of_names(rules: Rules, text: str) -> tuple[Rule, _Extent]:
-    next(selectors(text))  # says what does not exist
+    next(selectors(text))  # raises if the text selects nothing
     fixed = WILD.split(text)[0].rpartition(".")[0]
     module = loaded(fixed) if fixed else None
     file = getattr(module, "__file__", None) if is_a(module, types.ModuleType) else None
@@ -106,7 +106,7 @@ def _of_names(rules: Rules, text: str) -> tuple[Rule, _Extent]:
 
 
 def _of_operators(rules: Rules, text: str) -> tuple[Rule, _Extent]:
-    selector = next(selectors(text))  # says what does not exist
+    selector = next(selectors(text))  # raises if the text selects nothing
     if selector.kind != "glob":
         return _of(rules, _operator(text), None), _Extent()
     pattern = selector.key[1]
@@ -130,7 +130,7 @@ def _extent(target: Any) -> _Extent:
 
 
 def _inside(rules: Rules, decided: Rule, extent: _Extent) -> tuple[Rule, ...]:
-    """Returns the rules, but for the one that has decided, that are about something in it."""
+    """Returns the rules, except the one that has decided, that select something in the target."""
     return tuple([rule for rule in rules.all if rule is not decided and _is_in(rule.selector, extent)])
 
 
@@ -165,7 +165,7 @@ def _of(rules: Rules, target: Any, holder: Any) -> Rule:
 
 
 def _reached(op: Any) -> tuple[str, ...]:
-    """Returns what an operator surely comes down to; of other spellings it depends on the arguments."""
+    """Returns the names of the operators that ``op`` calls for any arguments; none if that depends on the arguments."""
     if is_a(op, OpOverload):
         return overload_name(op), op._schema.name
     packet = packet_of(op)
@@ -182,7 +182,7 @@ def _operator(text: str) -> OpOverload | OpOverloadPacket:
 
 
 def _holder(fn: Any) -> Any:
-    """Returns the class that a function is written in, if it is a method."""
+    """Returns the class that defines a method; None if ``fn`` is not a method."""
     if not is_a(fn, types.FunctionType) or not is_a(fn.__module__, str):
         return None
     owner = loaded(f"{fn.__module__}.{fn.__qualname__.rpartition('.')[0]}") if "." in fn.__qualname__ else None

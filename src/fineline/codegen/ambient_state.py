@@ -1,4 +1,4 @@
-"""PyTorch's thread state at a segment's start and end: compiled in the one, left in the other."""
+"""PyTorch's thread state at the start and end of a segment: the graph is compiled in the first, the program leaves the second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting:
 
 
 def counted(lines: list[str], graph: Graph, rebuild: ProgramText) -> list[str]:
-    """Returns ``lines`` that run a graph, with lines that set the nesting depth of autocast after it: a compiled graph does not count it."""
+    """Adds to ``lines``, which run a graph, others that set the nesting depth of autocast after it: a compiled graph does not count it."""
     n = sum([NESTING[node.target] for node in graph.nodes if node.op == "call_function" and node.target in NESTING])
     if n == 0:
         return lines
@@ -28,11 +28,11 @@ def counted(lines: list[str], graph: Graph, rebuild: ProgramText) -> list[str]:
 
 
 def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, Any], rebuild: ProgramText) -> list[str]:
-    """Returns statements that set the state as the captured code left it; a compiled graph may not have done so."""
+    """Returns statements that set the state to what the captured code has left; a compiled graph may not have done so."""
     lines = [f"{rebuild.constant(set_, f'set_{name}')}({rebuild.expr(getattr(after, name))})" for name, set_ in differing(before, after)]
     lines += [f"{rebuild.constant(set_, 'set_state')}({rebuild.expr(now)})" for set_, _, now in changed(answers)]
     if (before.autocast_cpu and not after.autocast_cpu) or (before.autocast_cuda and not after.autocast_cuda):
-        # Eager code between two graphs has kept casts of weights; a compiled graph does not forget them.
+        # Eager code between two graphs has cached casts of weights; a compiled graph does not clear the cache.
         lines.append(f"{rebuild.constant(torch.clear_autocast_cache, 'clear_autocast_cache')}()")
     if before.rules_of_thread != after.rules_of_thread:
         blocks = rebuild.constant(SCOPE.blocks, "blocks")
@@ -41,7 +41,7 @@ def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, 
 
 
 def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
-    """Adds nodes that restore the state to a graph that ends inside a block: compilers trace it several times in a row, and know few states."""
+    """Adds nodes that restore the start state to a graph that ends in a block: compilers trace it repeatedly, and restore few states."""
     for name, set_ in differing(start, now):
         if set_ in KERNELS:
             graph.call_function(set_, (getattr(start, name),))
@@ -49,7 +49,7 @@ def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
 
 @contextmanager
 def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) -> Iterator[None]:
-    """Enters, for a backend's tracing, the state in which its graph begins, which the capture has changed since."""
+    """Sets, while a backend traces, the state in which its graph begins; the capture has changed it since."""
     for name, set_ in differing(now, start):
         set_(getattr(start, name))
     others = changed(answers)
@@ -61,7 +61,7 @@ def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) ->
         with inference:
             yield
     finally:
-        # Tracing enters and leaves autocast for real, and of a block that a graph break cuts in two only the one or the other.
+        # Tracing enters and leaves autocast for real; for a block that a graph break splits, it does only one of the two.
         set_autocast_depth(depth)
         for name, set_ in differing(AMBIENT.now(), now):
             set_(getattr(now, name))

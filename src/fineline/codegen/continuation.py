@@ -1,6 +1,6 @@
-"""The driver of calls with graph breaks: makes the eager call at the end of each segment, and runs the segment behind it.
+"""The driver of calls with graph breaks: makes the eager call at the end of each segment, and runs the segment after it.
 
-A segment's program returns before the eager call is made: no frame of it holds a tensor that the user's code has dropped.
+A segment's program returns before the eager call is made, so that no frame of it holds a tensor that the user's code has dropped.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ def goes_on(out: Any) -> bool:
 
 
 def run_on(out: Any) -> Any:
-    """Runs the rest of a call after the segment that has returned ``out``, one segment after the other: in a loop, segments that call each
-    other would overflow the stack.
+    """Runs the rest of a call after the segment that has returned ``out``, segment by segment, and returns its result.
+
+    If each segment called the next one, a loop in the user's code would overflow the stack.
     """
     live: list
     continuation, live = out
-    under_way = live  # noqa: F841  (tells which call this is; soon empty)
+    under_way = live  # noqa: F841  (identifies this call; soon empty)
     try:
         while True:
             go_on, through = continuation.go_on, continuation.through
@@ -57,12 +58,12 @@ def run_on(out: Any) -> Any:
                     live.append(raised)
             out = go_on(*live)
             live.clear()
-            # As ``goes_on`` tells, without a call.
+            # The test of ``goes_on``, without a call.
             if type(out) is not tuple or len(out) != 2 or type(out[0]) is not Continuation:
                 return out
             continuation, live = out
     except BaseException as e:
-        # The caller may hold the list, and what is alive may lead here.
+        # The caller may hold the list, and its values may refer to this frame.
         live.clear()
         _take_off_own_frames(e)
         raise
@@ -74,7 +75,7 @@ def with_keywords(through: Callable, keywords: dict[str, Any], /, *call: Any) ->
 
 
 class CallUnderWay:
-    """One call behind its first graph break: those of the same call are equal. A list that each call makes tells which it is."""
+    """Identifies a call after its first graph break, by a list that each call makes: objects for the same call are equal."""
 
     __slots__ = ("_own",)
 
@@ -89,7 +90,7 @@ class CallUnderWay:
 
 
 def call_under_way() -> CallUnderWay | None:
-    """Returns what tells one call from another, behind its first graph break; None before."""
+    """Returns the identification of the current call if it is past its first graph break; None before."""
     f: FrameType | None = sys._getframe(1)
     while f is not None and f.f_code is not run_on.__code__:
         f = f.f_back
@@ -97,6 +98,6 @@ def call_under_way() -> CallUnderWay | None:
 
 
 def _take_off_own_frames(e: BaseException) -> None:
-    """Removes fineline's frames from a traceback, but not for an exception from outside, which only its traceback shows: the region does that later."""
+    """Removes fineline's frames from a traceback; the region does it later for errors from outside, which only the traceback reveals."""
     if not is_a(e, InternalError) and not from_outside(e):
         TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))

@@ -27,10 +27,10 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 
 def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
-    """Returns the call of a graph after which Python runs the user's code, to raise from there, if the graph fails or ``checks`` show something.
+    """Returns statements that call a graph and, if it fails or one of the ``checks`` is true, run the user's code in Python to raise there.
 
-    Where nothing is known to raise, only if nothing happens in the graph that could be seen, or something would be lost: writes of
-    Python's, blocks to leave, handlers. ``inputs``: the text of the arguments in ``call``.
+    A graph that is not known to raise gets this only if it has no visible effects, or if something would be lost: Python's writes,
+    blocks to leave, handlers. ``inputs``: the text of the arguments in ``call``.
     """
     trace, r = writer.trace, writer.rebuild
     symbols, interp = trace.symbols, trace.guards.interp
@@ -53,12 +53,12 @@ def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[st
         own = f"{r.constant(functools.partial(as_user, MappingProxyType(errors)), 'as_user')}(error)" if errors else "error"
         return [
             *[f"{name} = {text}" for name, text in before.items()],
-            # Its frames hold an inference mode until they go; else they tell where it was raised.
+            # The error's frames keep an inference mode until they are freed; otherwise its traceback shows where it was raised.
             *("failed = None", "try:", f"    {call}", "except BaseException as error:"),
             f"    failed = {own}{'.with_traceback(None)' if _enter_inference_mode in states else ''}",
             *("if failed is not None:", "    try:"),
             *[f"        {line}" for line in _left(writer, again, "failed", stand)],
-            # It holds this frame, and with it what was given to the call.
+            # The error holds this frame, and with it the arguments of the call.
             *("    finally:", "        del failed"),
         ]
     if random:
@@ -71,7 +71,7 @@ def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[st
     if (more and not checks) or any([has_history(interp.memory(s.value)) for s in written]):
         raise NotReconstructible(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     undone = [f"    {line}" for line in (*stand, *back.values())]
-    # Only the graph itself knows whether it was one of its operators: the code may handle that, or not come there.
+    # Only the uncompiled graph shows whether one of its operators raises: the user's code may handle the error, or not reach the operator.
     raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
     return [
         *[f"{name} = {text}" for name, text in before.items()],
@@ -86,12 +86,12 @@ def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[st
 
 
 def leaves(error: BaseException) -> bool:
-    """Returns whether ``error`` leaves the call at once: it has come from outside, or no operator raises its like."""
+    """Returns whether ``error`` leaves the call at once: it has come from outside, or no operator raises such an error."""
     return not is_a(error, Exception) or asynchronous(error) is not None
 
 
 def fails(gm: GraphModule, *inputs: Any) -> bool:
-    """Returns whether the graph fails as it was captured, too: then it is one of its operators that raises, and no fault of a backend's."""
+    """Returns whether the uncompiled graph fails, too: then one of its operators raises, and the backend is not at fault."""
     try:
         as_it_is(gm)(*inputs)
     except Exception as e:
@@ -101,7 +101,7 @@ def fails(gm: GraphModule, *inputs: Any) -> bool:
 
 
 def _states(trace: SegmentTrace) -> set[Any]:
-    """Returns what the graph calls to change PyTorch's state: it may fail before it changes it back."""
+    """Returns the functions by which the graph changes PyTorch's state: it may fail before it restores the state."""
     return {function for function, _ in functions(trace.recorder.graph) if classify_torch(function) == "state"}
 
 
@@ -112,7 +112,7 @@ def _stand(trace: SegmentTrace, r: Any, states: set[Any], before: dict[str, str]
 
 
 def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
-    """Has an ``error`` leave the segment, and the blocks around it that the code has entered before."""
+    """Returns statements that raise ``error`` out of the segment, and out of the blocks around it that earlier code has entered."""
     r = writer.rebuild
     roots = map(r.param, writer.trace.guards.roots())
     leave = f"return {r.constant(again.leave, 'leave')}({', '.join([error, *roots])})" if again.in_blocks else f"raise {error}"
@@ -120,6 +120,6 @@ def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
 
 
 def costs_little(writer: Any, written: list[Source]) -> bool:
-    """Returns whether a graph that writes there may begin again: what is kept for that at each call is small."""
+    """Returns whether a graph that writes there may run again: the memory that each call copies for that is small."""
     few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
     return few and not any([has_history(writer.trace.guards.interp.memory(s.value)) for s in written])

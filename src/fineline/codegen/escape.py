@@ -24,20 +24,20 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE
 
 TUPLE_ITERATOR = type(iter(()))
-# So many containers in a result are looked into.
+# At most so many containers in a result are searched.
 MOST_CONTAINERS = 1000
 
 
 def real_result(interp: Interp, result: list[Any]) -> Any:
-    """Returns the only item of ``result``, after replacing all stand-ins for generators and iterators, in it and anywhere else, by Python's own.
+    """Replaces all stand-ins, in the only item of ``result`` and anywhere else, by Python's own generators and iterators; returns the item.
 
-    A list, so that no frame holds the result itself: the search for holders of stand-ins looks through all objects, which takes 40 ms in a small
-    process, and is left out if the references to a stand-in are all known.
+    ``result`` is a list so that no frame refers to the item itself. The search for holders of stand-ins goes through all objects, which
+    takes 40 ms in a small process, and is skipped if all references to the stand-ins are known.
     """
     alive = _alive(interp)
     if not alive:
         return result.pop()
-    # id -> (stand-in, what takes its place); under 0 all stand-ins.
+    # By id: a stand-in and its replacement. Under 0: all stand-ins.
     seen: dict[int, Any] = {0: alive}
     v = _real(result.pop(), seen)
     _put_inside(v, alive, seen)
@@ -46,7 +46,7 @@ def real_result(interp: Interp, result: list[Any]) -> Any:
 
 
 def _put_inside(v: Any, olds: list[Any], seen: dict[int, Any]) -> None:
-    """Puts something real in the place of ``olds``, and of tuples that hold some, in the lists and dicts that a result consists of."""
+    """Replaces ``olds``, and tuples that contain some, in the lists and dicts that a result consists of."""
     ids, waiting, met = {id(old) for old in olds}, [v], set[int]()
     while waiting and len(met) < MOST_CONTAINERS:
         holder = waiting.pop()
@@ -61,14 +61,14 @@ def _put_inside(v: Any, olds: list[Any], seen: dict[int, Any]) -> None:
 
 
 def _with_other_holders(alive: list[Any], seen: dict[int, Any]) -> list[Any]:
-    """Returns what of the stand-ins, and of the tuples that hold some, is held by more than ``seen`` and what takes their places."""
+    """Returns the stand-ins, and the tuples that contain some, to which more than ``seen`` and the replacements refer."""
     pairs = [pair for at, pair in seen.items() if at]
-    # Not what stays: that may be an object of the user's, which holds a stand-in.
+    # Without objects that stay: one may be a user object that holds a stand-in.
     replaced = [(old, new) for old, new in pairs if new is not old]
     fixed = [old for old, _ in replaced if type(old) in (tuple, frozenset)]
     olds = [*alive, *fixed]
     news = [new for _, new in replaced]
-    # What takes the place of a generator continues it: by methods that it holds.
+    # The replacement of a generator continues it, by methods to which it refers.
     methods = [x for new in news for x in gc.get_referents(new) if type(x) in (MethodType, BuiltinMethodType)]
     holders = {id(holder): holder for holder in (alive, olds, *pairs, *fixed, *news, *methods)}
     known = Counter([id(x) for holder in holders.values() for x in gc.get_referents(holder)])
@@ -79,9 +79,9 @@ def _with_other_holders(alive: list[Any], seen: dict[int, Any]) -> list[Any]:
 
 
 def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = None) -> None:
-    """Replaces stand-ins by Python's own iterators before an eager call: those that the program has ``built``, or that not only frames hold."""
+    """Replaces stand-ins before an eager call: those that the program has ``built``; None: those that more than the frames hold."""
     if built is not None:
-        # There may be code that looks for weak references to its tensors.
+        # The eager code may check weak references to its tensors.
         interp.trace.recorder.forget()
     alive = _alive(interp)
     if not alive:
@@ -92,7 +92,7 @@ def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = N
         _put(given, seen)
         graph_break.args_ = tuple([_real(a, seen) for a in graph_break.args_])
         if type(graph_break.fn) is FunctionType and graph_break.fn in METHODS:
-            # It may be called of a stand-in that stays one.
+            # The method of a stand-in that is not replaced stays the stand-in's.
             graph_break.fn = graph_break.fn if graph_break.args_ and type(graph_break.args_[0]) in WRITTEN else METHODS[graph_break.fn]
         elif type(graph_break.fn) in (FunctionType, MethodType):
             graph_break.fn = _real(graph_break.fn, seen)
@@ -105,9 +105,9 @@ def _alive(interp: Interp) -> list[Any]:
 
 
 def _held_elsewhere(interp: Interp, alive: list[Any]) -> tuple[Any, ...]:
-    """Returns those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
+    """Returns the stand-ins to which more than the interpreter's frames refer, and that are not running."""
     frames = [*stack(interp.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
-    # Of those at work in C, fineline's own methods read more than their items.
+    # The variables of fineline's own iterator methods count too, because these read more of a stand-in than its items.
     busy = [f.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
     places = Counter([id(x) for f in frames for x in (*f.local, *f.stack)])
     # Three more references: the list, the comprehension's, the argument's.
@@ -116,9 +116,9 @@ def _held_elsewhere(interp: Interp, alive: list[Any]) -> tuple[Any, ...]:
 
 
 def _put(olds: Iterable[Any], seen: dict[int, Any]) -> None:
-    """Puts something real wherever ``olds`` are; it is made for that alone, as its own end would be that of what it replaces.
+    """Replaces ``olds`` wherever an object holds them. A replacement is made only for a holder: its end would also end what it replaces.
 
-    To find what holds them, Python looks through all objects there are: 40 ms in a small process. So one search is for all of them.
+    The search for holders goes through all objects, which takes 40 ms in a small process. Therefore one search is for all of ``olds``.
     """
     while olds := tuple(olds):
         by_id = {id(old): old for old in olds}
@@ -132,7 +132,7 @@ def _put(olds: Iterable[Any], seen: dict[int, Any]) -> None:
             else:
                 for old in {id(x): x for x in gc.get_referents(holder) if id(x) in by_id}.values():
                     _replace(holder, old, seen)
-        # What holds these gets others in their place.
+        # The immutable holders are replaced in their own holders.
         olds = fixed
 
 
@@ -160,7 +160,7 @@ def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
         set.remove(holder, old)
         set.add(holder, _real(old, seen))
     elif type(holder) is IdentityMap:
-        # A table of the capture's: nobody finds ``old`` any more.
+        # A table of the capture, in which nothing looks up ``old`` any more.
         holder.pop(old, None)
     for slot in [x for k in type(holder).__mro__ if "__slots__" in k.__dict__ for x in k.__dict__.values() if type(x) is MemberDescriptorType]:
         if _in_slot(slot, holder) is old:
@@ -168,7 +168,7 @@ def _replace(holder: Any, old: Any, seen: dict[int, Any]) -> None:
 
 
 def _in_slot(slot: MemberDescriptorType, holder: Any) -> Any:
-    """Returns what a slot of an object holds; nothing: the slot itself."""
+    """Returns the value in a slot of ``holder``; for an empty slot, the slot itself."""
     try:
         return slot.__get__(holder)
     except AttributeError:
@@ -181,7 +181,7 @@ def _table(holder: Any) -> dict[Any, Any] | None:
     t = type(holder)
     if not t.__flags__ & HEAP_TYPE or not t.__dictoffset__ or is_a(holder, type):
         return None
-    # An object whose dict nobody has asked for holds the values itself.
+    # If nothing has read the object's dict so far, the object stores the values itself, and this read makes the dict.
     table: dict[Any, Any] = object.__getattribute__(holder, "__dict__")
     return table
 
@@ -228,7 +228,7 @@ def _given_generator(gen: InterpretedGenerator, seen: dict[int, Any]) -> Any:
 
 
 def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:
-    """Returns an iterator over a tuple, which may hold stand-ins."""
+    """Returns an iterator over the same tuple, with the stand-ins in it replaced."""
     _, args, *state = it.__reduce__()
     items = _real(args[0], seen)
     if items is args[0]:
@@ -239,7 +239,7 @@ def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:
 
 
 def _real_tee(v: Tee, seen: dict[int, Any]) -> Any:
-    """Returns a tee; those of one source are made together, as they share what some of them have yet to give."""
+    """Returns Python's own tee. Those of one source are made together, because they share the items that some have yet to return."""
     ahead = {id(tee): _items(tee) for tee in seen[0] if type(tee) is Tee and tee.source is v.source}
     most = max(ahead.values(), key=len)
     first = itertools.tee(itertools.chain(most, _real(v.source, seen)), 1)[0]
@@ -260,7 +260,7 @@ def _items(tee: Tee) -> list[Any]:
 
 
 def real_generator(gen: InterpretedGenerator) -> Any:
-    """Returns one of Python's own that stands where ``gen`` does, and goes on in it."""
+    """Returns a Python generator in the state of ``gen`` that runs the rest of ``gen``."""
     relay = _relay(gen, gen.state == "new")
     relay.__name__, relay.__qualname__ = gen.__name__, gen.__qualname__
     if gen.state == "closed":

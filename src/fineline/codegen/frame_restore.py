@@ -1,4 +1,4 @@
-"""Frames made from a frame state, with the live values of one call put in."""
+"""Rebuilds frames from a frame state and the live values of one call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fineline.objects.iterator_stand_ins import KINDS
 
 
 def restore(frame_state: FrameState, interp: Interpreter, values: tuple) -> tuple[Delivery | None, list, list]:
-    """Gives ``interp`` the frames of a state, with ``values`` for the live values.
+    """Rebuilds the frames of a state in ``interp``, with ``values`` as the live values.
 
-    Returns where the result of the eager call goes, what is being iterated over, and what was made.
+    Returns the delivery of the eager call's result, the containers that iterators go through, and the objects that were made.
     """
     return _Restorer(frame_state, values).restore(interp)
 
@@ -78,7 +78,7 @@ class _Restorer:
             gen.__name__, gen.__qualname__ = shape.code.co_name, shape.code.co_qualname
 
     def value(self, spec: Any) -> Any:
-        """Returns what a part of the state stands for."""
+        """Returns the object that a part of the state describes."""
         t = type(spec)
         if t is Const:
             return spec.value
@@ -97,7 +97,7 @@ class _Restorer:
         return spec.type([self.value(x) for x in spec.items])
 
     def _object(self, at: int) -> Any:
-        """Returns an object that is made part by part; it is there before its parts, which may hold it."""
+        """Returns an object that is rebuilt from its parts. It is made before them, because they may contain it."""
         objects, value = self.objects, self.value
         if at in objects:
             return objects[at]

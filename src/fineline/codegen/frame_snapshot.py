@@ -1,4 +1,4 @@
-"""Frame states made from the interpreter's frames at a graph break: which values are alive, and which are part of the shape."""
+"""Makes frame states from the interpreter's frames at a graph break: decides which values are alive, and which are part of the shape."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import HEAP_TYPE, VALUES, SegmentTrace, is_value
 
-# What is not there, and what most frames have for the rest of their fields.
+# An absent value, and the most frequent value of a frame's other fields.
 _NOTHING = Const(NULL)
 _NONE = Const(None)
 # The packages whose functions and getters frames hold.
@@ -56,9 +56,9 @@ _ENGINE = tuple([f"fineline.{package}." for package in _PACKAGES])
 NONE: Mapping[Any, Any] = MappingProxyType({})
 NOWHERE = ("", 0)
 SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter(())), type(iter([])))
-# What stands for an iterator of C's that the interpreter runs.
+# Stand-ins for C iterators, which the interpreter runs.
 TAKEN_APART = frozenset([t for t in KINDS if issubclass(t, Lazy)])
-# What tells the iterations of a loop apart.
+# The types of the numbers in which the iterations of a loop differ.
 COUNTERS = (int, float)
 RANGE_ITERATOR: type = type(iter(range(0)))
 DEQUE_ITERATOR: type = type(iter(deque()))
@@ -66,10 +66,10 @@ ShapeT = TypeVar("ShapeT")
 
 
 class Snapshot:
-    """A frame state, and what is alive in it until the call goes on.
+    """A frame state, with the objects that are alive in it until the call continues.
 
-    ``roots``: the live values. ``containers``: what iterators go through. ``decomposed``: what is made again part by part. By identity, which
-    holds until the program is written: ``held``, what stays what it is, and ``rebuilt``, what the code after the graph break makes again.
+    ``roots``: the live values. ``containers``: those that iterators go through. ``decomposed``: objects that are rebuilt from their parts.
+    Addresses, valid until the program is written: ``held``, of objects that are not rebuilt, and ``rebuilt``, of objects that are.
     """
 
     __slots__ = ("containers", "decomposed", "held", "rebuilt", "roots", "state")
@@ -82,12 +82,12 @@ class Snapshot:
         self.held, self.rebuilt = held, rebuilt
 
     def pass_on(self) -> None:
-        """Moves the live iterators to where the code is, for eager code to find; the program has been written."""
+        """Advances the live iterators to the position of the code, for the eager code, after the program has been written."""
         for at in self.state.values.carried:
             self.roots[at] = self.roots[at].moved()
 
     def release(self) -> None:
-        """Lets go of all that is alive: who runs the rest of the call may still hold the snapshot."""
+        """Drops all live objects: the caller that runs the rest of the call may still hold the snapshot."""
         self.roots, self.containers, self.decomposed = [], [], []
 
 
@@ -99,38 +99,38 @@ def take_snapshot(
     held: AddressSet | None = None,
     loop_numbers: Mapping[Any, NumberPlaces] = NONE,
 ) -> Snapshot:
-    """Returns the state of the interpreter's frames at a graph break, and what is alive in it.
+    """Returns the state of the interpreter's frames at a graph break, with the objects that are alive in it.
 
-    ``place``: the user's file and line. ``constants``: values known to be the same in each run are part of the state; otherwise a local value
-    may be anything. ``held``: iterators, generators and their holders that stay what they are, as something else holds them too. ``loop_numbers``:
-    where numbers are alive that would be part of the shape, by the chain of frames.
+    ``place``: the user's file and line. ``constants``: values known to be the same in each run are part of the state; otherwise local
+    values are live. ``held``: iterators, generators and their holders that are not rebuilt, because others refer to them too.
+    ``loop_numbers``: by chain of frames, the places of numbers that are live values instead of part of the shape.
     """
     frames = list(stack(interp.frame))
     chain = tuple([(f.info, f.ip) for f in frames])
-    # The call itself may move an iterator on.
+    # The eager call itself may advance an iterator.
     held = (held or AddressSet()) if constants else _held_besides(frames)
     builder = FrameStateBuilder(interp, graph_break, constants, held, loop_numbers.get(chain, frozenset()))
     return builder.build(interp, graph_break, frames, chain, place)
 
 
 def _held_besides(frames: list[Frame]) -> AddressSet:
-    """Iterators that not only frames hold, where no program is written that would tell."""
+    """Returns the iterators to which more than ``frames`` refers. If a program is written, its writer finds them instead."""
     found: list[Any] = []
     for frame in frames:
         found += [v for v in (*frame.local, *frame.stack) if type(v) in ITERATORS]
     places = Counter(map(id, found))
-    # Each place has a reference, and so has each entry of the list here; two are the comprehension's and the argument's.
+    # One reference for each place and for each entry of ``found``; two more are the comprehension's and the argument's.
     return AddressSet([v for v in found if sys.getrefcount(v) > 2 * places[id(v)] + 2])
 
 
 class _Numbered(Generic[ShapeT]):
-    """Shapes in the order in which their objects are found. An object may hold itself: it has its number before its shape is known."""
+    """Shapes in the order in which their objects are found. An object may contain itself, so it gets its number before its shape."""
 
     __slots__ = ("numbers", "shapes")
 
     def __init__(self) -> None:
         self.shapes: list[ShapeT] = []
-        # The frames hold these objects.
+        # The frames keep these objects alive.
         self.numbers: AddressMap[int] = AddressMap()
 
     def reserve(self, v: Any) -> int:
@@ -140,14 +140,14 @@ class _Numbered(Generic[ShapeT]):
 
 
 class _Roots:
-    """The live values, and what the program calls them. ``hint``: the name of the next one."""
+    """The live values, with their names in the program. ``hint``: the name of the next one."""
 
     __slots__ = ("carried", "hint", "names", "numbers", "values", "varying")
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.names: list[str] = []
-        # Of the values, which ``values`` holds, and of the iterators among them.
+        # The numbers of the values, which ``values`` keeps alive, and of the iterators among them.
         self.numbers: AddressMap[int] = AddressMap()
         self.carried: AddressMap[int] = AddressMap()
         # The names of the numbers that are alive because iterations differ in them.
@@ -163,7 +163,7 @@ class _Roots:
         return Root(at)
 
     def vary(self, v: Any) -> Root:
-        """Adds a number that varies, also if another live value is equal: it may differ in the next iteration."""
+        """Adds a number that varies, even if another live value is equal: the two may differ in the next iteration."""
         self.values.append(v)
         self.names.append(self.hint)
         self.varying.append(self.hint)
@@ -180,13 +180,13 @@ class _Roots:
 
 
 class _Suspended:
-    """Finds the objects made in the capture that hold a suspended generator or an iterator: they are made again part by part."""
+    """Finds the objects made in the capture that contain a suspended generator or an iterator: they are rebuilt from their parts."""
 
     __slots__ = ("_trace", "known")
 
     def __init__(self, trace: SegmentTrace) -> None:
         self._trace = trace
-        # The frames hold these objects.
+        # The frames keep these objects alive.
         self.known: AddressMap[bool] = AddressMap()
 
     def holds(self, v: Any) -> bool:
@@ -196,13 +196,13 @@ class _Suspended:
         self.known[v] = False
         if v in self._trace.sources or is_a(v, Tensor):
             return False
-        # The continuation takes the items of an iterator of C's, or of what stands for one, and needs it in parts.
+        # The code after the graph break takes the items of a C iterator, or of its stand-in, and needs it in parts.
         if is_a(v, InterpretedGenerator) or type(v) in ITERATORS or type(v) in TAKEN_APART:
             self.known[v] = True
             return True
         found = _parts(v)
         if found is None or (found[0] == "instance" and v not in self._trace.made):
-            # What existed before holds no generator of this capture: of a model, all would be looked through.
+            # An object that existed before contains no generator of this capture; a search would go through a whole model.
             return False
         inside = found[1]
         parts = inside.values() if is_a(inside, dict) else inside
@@ -211,34 +211,34 @@ class _Suspended:
 
 
 class _Iterators:
-    """The iterators of C's. They go by what they iterate over and how far they are; what they give next is then guarded like any value."""
+    """The C iterators, described by their containers and positions, so that their next items are guarded like any value."""
 
     __slots__ = ("_alone", "_kept", "_read", "_trace", "containers", "lone", "table")
 
     def __init__(self, trace: SegmentTrace) -> None:
         self._trace = trace
         self.table: _Numbered[IteratorShape] = _Numbered()
-        # What they go through.
+        # The containers that they go through.
         self.containers: list[Any] = []
-        # Those that others of C's read, which are made again part by part with these. The frames hold them.
+        # Iterators that other C iterators read, and that are rebuilt from their parts with these. The frames keep them alive.
         self._read = AddressSet()
-        # Iterators over ranges that nothing but a loop holds: by identity, and by their numbers.
+        # Iterators over ranges to which only a loop refers: by identity, and by their numbers.
         self._alone = AddressSet()
         self.lone: set[int] = set()
-        # Keeps what `__reduce__` gives, for its identity.
+        # Keeps the results of `__reduce__` alive, for their identity.
         self._kept: list[Any] = []
 
     def note_readers(self, frames: Iterable[Frame]) -> None:
-        """Notes what is read by the iterators that frames hold."""
+        """Notes the iterators that others in the variables and stacks of ``frames`` read."""
         for frame in frames:
             if not READERS.isdisjoint(map(type, frame.local)) or not READERS.isdisjoint(map(type, frame.stack)):
                 found = [it for v in (*frame.local, *frame.stack) if type(v) in READERS for it in iterators_in(v)]
                 self._read.update(found)
 
     def note_alone(self, held: list[Any]) -> None:
-        """Notes the iterators over ranges that are held by nothing but ``held``: a frame's variables, or its stack."""
+        """Notes the iterators over ranges to which only ``held`` refers, a frame's variables or its stack."""
         if RANGE_ITERATOR in map(type, held):
-            # References: of the stack or the variable, and that of the question.
+            # Two references: the stack's or the variable's, and the argument's.
             found = [i for i in range(len(held)) if type(held[i]) is RANGE_ITERATOR and sys.getrefcount(held[i]) == 2]
             self._alone.update([held[i] for i in found])
 
@@ -259,7 +259,7 @@ class _Iterators:
         reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
         self._kept.append(reduced)
         state = reduced[2] if len(reduced) > 2 else None
-        # What a chain has not come to yet will be iterated over too.
+        # A chain will also iterate over the containers that it has not reached yet.
         later = ()
         if type(it) is itertools.chain and state and type(state[0]) in SEQUENCE_ITERATORS:
             later = state[0].__reduce__()[1][0]
@@ -283,7 +283,7 @@ class _Iterators:
 
 
 class FrameStateBuilder:
-    """Walks over frames and all that they hold. Each part of the state it makes has a number from its first place on."""
+    """Walks over frames and all that they contain, and makes a frame state. Each part gets a number where it is first found."""
 
     def __init__(
         self, interp: Interpreter, graph_break: GraphBreak, constants: bool, held: AddressSet, loop_numbers: NumberPlaces
@@ -295,7 +295,7 @@ class FrameStateBuilder:
         self._passed.update(graph_break.args_)
         self.loop_numbers = loop_numbers
         self._inspected, self._keeps_all = interp.lessons.inspected_functions, graph_break.keeps_variables
-        # No instruction may read a generator again, and yet its ``finally`` runs when its variable goes.
+        # Even if no instruction reads a generator again, its ``finally`` runs when its variable goes away.
         self._keeps_suspended = bool(interp.stand_ins)
         self.roots = _Roots()
         self.suspended = _Suspended(interp.trace)
@@ -329,7 +329,7 @@ class FrameStateBuilder:
             tuple([(shape.info, shape.ip) for shape in shapes.frames]),
             place,
         )
-        # The frames hold these objects until the program is written.
+        # The frames keep these objects alive until the program is written.
         rebuilt = iterators.table.numbers.addresses()
         for others in (roots.carried, self._generators.numbers, self._objects.numbers):
             rebuilt.update(others.addresses())
@@ -361,7 +361,7 @@ class FrameStateBuilder:
         return at
 
     def _check_running_iterator(self, f: Frame, live: Set[int]) -> None:
-        """Refuses an iterator whose own method runs and that the eager call gets, as C's iterator: that has none of its fields."""
+        """Refuses an iterator whose own method runs if the eager call gets it: it would get a C iterator, which has no such fields."""
         code = f.info.code
         if is_own(code) and "." in code.co_qualname and 0 in live and type(f.local[0]) in KINDS:
             if f.local[0] in self._passed:
@@ -369,7 +369,7 @@ class FrameStateBuilder:
             self.suspended.known[f.local[0]] = True
 
     def _variables(self, f: Frame, at: int, live: Set[int], whole: bool) -> tuple:
-        """Returns the variables that are ``live``, or all of a frame that is ``whole``; the others are left empty."""
+        """Returns the variables that are ``live``, or all of them if ``whole``; the others are empty."""
         local: list[Any] = []
         roots, in_loop, keeps_suspended = self.roots, bool(self.loop_numbers), self._keeps_suspended
         for i, name in enumerate(f.info.slots):
@@ -397,14 +397,14 @@ class FrameStateBuilder:
 
     # -- values ----------------------------------------------------------------------------------------------------------
     def _local(self, v: Any, inside: bool = False, at: Number | None = None) -> Any:
-        """Returns what a variable or the stack holds. A tuple is taken apart, unless something else holds it as well and may find another."""
+        """Returns the part for a value in a variable or on the stack. A tuple is rebuilt, unless another holder could notice."""
         if at in self.loop_numbers and (type(v) in COUNTERS or type(v) in SYMBOLIC):
             return self.roots.vary(v)
         if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
             return self.roots.number(v)
         if type(v) is not tuple or v in self._trace.sources or v in self._trace.made:
             return self.value(v)
-        # References: from where it was found, of ``v``, and that of the question.
+        # Three references: of the place where it was found, of ``v``, and of the argument.
         if sys.getrefcount(v) > 3 and not self.suspended.holds(v):
             return self.roots.number(v)
         return Made(tuple, tuple([self._local(v[i], True) for i in range(len(v))]))
@@ -413,12 +413,12 @@ class FrameStateBuilder:
         return None if then is None else DeliveryShape(then.function, tuple([self._datum(v) for v in then.data]), self._delivery(then.then))
 
     def _datum(self, v: Any) -> Any:
-        """Returns what a delivery goes on with. A tuple there is the interpreter's own, whatever has been made where it lies."""
+        """Returns the part for a datum of a delivery. A tuple there is the interpreter's own, even if ``made`` contains its address."""
         own = type(v) is tuple and v not in self._trace.sources
         return Made(tuple, tuple([self.value(x) for x in v])) if own else self.value(v)
 
     def value(self, v: Any) -> Any:
-        """Returns what stands for ``v`` in the state: a constant, parts to make it of, or a live value."""
+        """Returns the part of the state for ``v``: a constant, a description by which it is rebuilt, or a live value."""
         if v is None or v is NULL:
             return _NONE if v is None else _NOTHING
         trace, t = self._trace, type(v)
@@ -445,7 +445,7 @@ class FrameStateBuilder:
         return self.roots.number(v)
 
     def _own_object(self, v: Any, t: type) -> Any:
-        """Returns what stands for an object of the interpreter's own, which the user's code has not made; None for others."""
+        """Returns the part for an object that the interpreter made, not the user's code; None for other objects."""
         if t is tuple:
             return Made(tuple, tuple([self.value(x) for x in v]))
         if t is list:
@@ -453,7 +453,7 @@ class FrameStateBuilder:
         if t is dict:
             return Made(dict, tuple([(k, self.value(x)) for k, x in v.items()]))
         if t is FunctionType or (t is not MethodType and callable(v) and str(getattr(v, "__module__", "")).startswith(_ENGINE)):
-            # A getter or a continuation: as fixed as the class, guarded, that it was found in. A method is bound to what each call makes.
+            # A getter or a delivery function is as constant as its guarded class. A method is bound to an object that each call makes.
             return Const(v)
         return None
 
@@ -484,7 +484,7 @@ class FrameStateBuilder:
         return self.value(v)
 
     def rest_of_range(self, it: Any, *vary: bool) -> IteratorShape:
-        """Returns an iterator over a range by its next number and its stop, of which those that ``vary`` are alive."""
+        """Returns the shape of an iterator over a range: its next number and its stop, as live values if they ``vary``."""
         if type(it) is RangeIterator:
             self._decomposed += [it, it.__dict__]
             at, stop, step = it.at, it.stop, it.step

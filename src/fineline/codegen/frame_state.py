@@ -1,4 +1,4 @@
-"""The shape of a frame stack at a graph break, with its live values taken out: enough to make the frames again.
+"""The shape of a frame stack at a graph break, without its live values: enough to rebuild the frames.
 
 `frame_snapshot` makes it from the interpreter's frames, `frame_restore` makes frames from it.
 """
@@ -27,7 +27,7 @@ class Const(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A tuple, list or dict of the interpreter's own."""
+    """A tuple, list or dict that the interpreter made."""
 
     type: type
     items: tuple
@@ -38,19 +38,19 @@ class GeneratorRef(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """An iterator of C's, by what makes it again; ``number`` tells which."""
+    """A C iterator that is made again. ``number``: the number of its shape."""
 
     number: int
 
 
 class Carried(NamedTuple):
-    """An iterator of C's that is a live value itself: ``number`` is the value's."""
+    """A C iterator that is a live value. ``number``: the number of the value."""
 
     number: int
 
 
 class Object(NamedTuple):
-    """An object made in the capture that holds a suspended generator: made again part by part."""
+    """An object made in the capture that contains a suspended generator or an iterator, and is rebuilt from its parts."""
 
     number: int
 
@@ -111,7 +111,7 @@ class ObjectShape(NamedTuple):
 
 # -- the whole -------------------------------------------------------------------------------------------------------------
 class Shapes(NamedTuple):
-    """All that is made again. Numbers in other shapes are places in these tuples."""
+    """The shapes of all that is rebuilt. Numbers in other shapes are indices of these tuples."""
 
     frames: tuple[FrameShape, ...]
     generators: tuple[GeneratorShape, ...]
@@ -120,10 +120,10 @@ class Shapes(NamedTuple):
 
 
 class LiveValues(NamedTuple):
-    """What a program passes to the code after the graph break.
+    """The values that a program passes to the code after the graph break.
 
-    ``names``: of the values, in their order. ``containers``: the numbers of those that iterators go through. ``carried``: the numbers of
-    those that are iterators.
+    ``names``: the names of the values, in order. ``containers``: the numbers of those that iterators go through. ``carried``: the numbers
+    of those that are iterators.
     """
 
     names: tuple[str, ...]
@@ -132,7 +132,7 @@ class LiveValues(NamedTuple):
 
 
 class Resumption(NamedTuple):
-    """How the interpreter goes on: in the frame ``top``, with the result of the eager call for ``then``."""
+    """How the interpreter continues: in the frame ``top``, after the result of the eager call is delivered to ``then``."""
 
     top: int
     depth: int
@@ -143,8 +143,8 @@ class Resumption(NamedTuple):
 class Number(NamedTuple):
     """A place in a frame state that holds a number.
 
-    ``where``: a variable ("local") or the "stack" of a frame, a field of an "object"; of an iterator over a range, which number is next
-    ("at") or where it stops ("stop"). ``holder``: the number of the frame or object. ``slot``: the place there, or the number of the iterator.
+    ``where``: a variable ("local") or the "stack" of a frame, a field of an "object", or the next number ("at") or the end ("stop") of an
+    iterator over a range. ``holder``: the number of the frame or object. ``slot``: the place there, or the number of the iterator.
     """
 
     where: str
@@ -158,7 +158,7 @@ NumberPlaces = frozenset[Number]
 class LoopNumbers(NamedTuple):
     """The numbers in which the iterations of a loop differ: they are live values.
 
-    ``names``: of the live values that they are. ``lone``: iterators over ranges that nothing but a loop holds.
+    ``names``: the names of these live values. ``lone``: the numbers of iterators over ranges to which only a loop refers.
     """
 
     places: NumberPlaces
@@ -170,8 +170,8 @@ class LoopNumbers(NamedTuple):
 class FrameState:
     """Frames, generators and the exception being handled; live values are numbered from 0.
 
-    ``chain``: the code of each frame and how far it is, the innermost first. ``stack``: the same of all frames, also those of suspended
-    generators, in the order of ``shapes``. ``place``: the user's file and line.
+    ``chain``: the code and the instruction of each frame, the innermost first. ``stack``: the same of all frames, also those of
+    suspended generators, in the order of ``shapes``. ``place``: the user's file and line.
     """
 
     shapes: Shapes
@@ -183,7 +183,7 @@ class FrameState:
     place: tuple[str, int]
 
     def same(self, other: FrameState) -> bool:
-        """Returns whether both stand for the same frames at the same place, whatever is alive in them."""
+        """Returns whether both describe the same frames at the same place; the live values may differ."""
         return (
             alike(self.shapes, other.shapes) and alike(self.values, other.values) and alike(self.resumption, other.resumption)
         )
@@ -198,7 +198,7 @@ class FrameState:
 
     @property
     def serves_iterations(self) -> bool:
-        """Returns whether it was made for all iterations of a loop: their numbers, or the iterator itself, are live values."""
+        """Returns whether the state is for all iterations of a loop: their numbers, or the iterator itself, are live values."""
         return bool(self.numbers.places or self.values.carried)
 
     @property
@@ -219,7 +219,7 @@ def roots_of(spec: Any) -> Iterator[int]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Returns whether two parts of frame states are equal; nothing of the user's is asked."""
+    """Returns whether two parts of frame states are equal, without running user code."""
     if a is b:
         return True
     if type(a) is not type(b):

@@ -1,6 +1,6 @@
-"""Writes into the nodes of a graph where they come from and what they give, under PyTorch's names: ``stack_trace``, ``nn_module_stack``,
-``example_value``; names the inputs. Captures keep references only: texts and fake tensors, which may take as long as the rest of the capture,
-are made when somebody asks for the graph."""
+"""Writes the origin and the example value of each node into a graph, under PyTorch's names ``stack_trace``, ``nn_module_stack`` and
+``example_value``; names the inputs. Captures keep references only: texts and fake tensors, which may take as long as the rest of the
+capture, are made when the graph is first accessed."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from fineline.tracing.node_origin import ModuleCall, Origin, Trail
 GraphPlace = tuple[tuple[CodeInfo, int], ...]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-# Operators on numbers; methods that give numbers which the layout of a tensor tells.
+# The modules of operators on numbers; methods whose results follow from the layout of a tensor.
 _PLAIN, _SIZES = frozenset({"_operator", "math", "builtins"}), frozenset({"size", "stride", "storage_offset"})
 _SYMBOLIC = frozenset({torch.sym_int, torch.sym_float, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite})
 _NUMBERS = frozenset({int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool})
-# What a module's globals are called, as `Source.key`. The values of sources are gone when somebody asks for the graph.
+# The prefix of `Source.key` for a module's globals. The values of sources have been dropped when the graph is accessed.
 _GLOBALS = "globals of "
 _SPECIAL = re.compile(r"[^a-zA-Z0-9]+")
 _CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
@@ -54,7 +54,7 @@ class Description:
     """
 
     def __init__(self, gm: CapturedGraph, examples: Sequence[Any], values: bool) -> None:
-        # The graph leads here: to hold it would be a cycle.
+        # The graph refers to this object: a strong reference would be a cycle.
         self._graph = weakref.ref(gm)
         self._examples = _without_tensors(examples) if values else None
         self._mode = next((example.fake_mode for example in examples if is_a(example, FakeTensor)), None)
@@ -62,8 +62,8 @@ class Description:
         self._on_demand(gm, self.write)
 
     def write(self) -> None:
-        """Writes the metadata. Code that asks for the graph meanwhile, as this does, gets it as it is."""
-        # What formats tracebacks takes exceptions for its own, and so does C++ that asks symbols.
+        """Writes the metadata. Code that accesses the graph meanwhile, as this does, gets it unfinished."""
+        # Code that formats tracebacks, and C++ that evaluates symbols, would catch the exceptions of signal handlers.
         standing_in(Deferral, handled_signals(), TRACERS.holding, self._write)
 
     def _write(self) -> None:
@@ -107,7 +107,7 @@ def place_of_graph(graph: Graph) -> GraphPlace:
 
 
 def _root_module(origin: Origin | None) -> ModuleCall | None:
-    """Returns the module that is compiled, if it is one: what the outermost frame of the user's runs."""
+    """Returns the compiled module, whose call the outermost user frame runs; None if no module is compiled."""
     found = None
     while origin is not None:
         info, _, trail = origin
@@ -120,7 +120,7 @@ def _name_inputs(gm: GraphModule, root: ModuleCall | None) -> None:
     for node in reversed(gm._graph.nodes):
         source = node.meta.pop(SOURCE, None)
         if node.op == "placeholder" and is_a(source, Source):
-            # Unique in its graph, as FX sees to.
+            # FX makes the name unique in its graph.
             node._rename(input_name(source, root))
             node.target = node.name
             renamed = True
@@ -129,7 +129,7 @@ def _name_inputs(gm: GraphModule, root: ModuleCall | None) -> None:
 
 
 def _describe(gm: GraphModule, texts: _Texts, root: ModuleCall | None) -> None:
-    # Backwards: what has no line of its own, as an input or a size, is there for whoever uses it.
+    # Backwards, because a node without a line of its own, such as an input or a size, gets the line of its user.
     for node in reversed(gm._graph.nodes):
         if ORIGIN not in node.meta and node.op != "output":
             of = [node.args[0]] if node.target is operator.getitem and is_a(node.args[0], Node) else []
@@ -153,7 +153,7 @@ class _Texts:
         self._modules: dict[Trail, dict[str, tuple[str, type]]] = {}
 
     def stack_trace(self, origin: Origin) -> str:
-        """Returns the frames that led to a node as a traceback has them: the user's, the innermost last."""
+        """Returns the user's frames that led to a node, in the format of a traceback, the innermost last."""
         frames: list[tuple[Any, int]] = []
         found: Origin | None = origin
         while found is not None:
@@ -174,7 +174,7 @@ class _Texts:
         return text
 
     def modules(self, trail: Trail, root: ModuleCall | None) -> dict[str, tuple[str, type]]:
-        """Returns the modules whose calls led to a frame, the outermost first: identity -> (path, class). The one that is compiled is not named."""
+        """Returns path and class of the modules whose calls led to a frame, by identity, the outermost first, without the compiled one."""
         found = self._modules.get(trail)
         if found is None:
             calls: list[ModuleCall | None] = []
@@ -192,7 +192,7 @@ def _module_path(module: ModuleCall, root: ModuleCall | None) -> str:
 
 
 def input_name(source: Source, root: ModuleCall | None) -> str:
-    """Returns the name of the input that is read there, as PyTorch makes it of the user's expression: ``l_self_modules_a_parameters_weight_``."""
+    """Returns the input's name, which PyTorch would make from the user's expression: ``l_self_modules_a_parameters_weight_``."""
     name = _SPECIAL.sub("_", _expression(source, root, True))
     return _CAPITAL.sub(r"_\1", name).lower()
 
@@ -200,7 +200,7 @@ def input_name(source: Source, root: ModuleCall | None) -> str:
 def _expression(src: Source, root: ModuleCall | None, tables: bool) -> str:
     """Returns the path of ``src`` as PyTorch writes it: ``L['self'].a.weight``, or ``L['self']._modules['a']._parameters['weight']`` with ``tables``.
 
-    ``root``: the module that is compiled, which is ``self``.
+    ``root``: the compiled module, which is ``self``.
     """
     parts: list[str] = []
     at = src
@@ -222,7 +222,7 @@ def _expression(src: Source, root: ModuleCall | None, tables: bool) -> str:
 
 
 def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
-    """Returns the last part of a path, and the source that it is a part of."""
+    """Returns the last part of a path, and the source for the rest of the path."""
     op, key = src.op, src.key
     table = op == "key" and parent.op == "key" and parent.key in MODULE_TABLES and parent.parent is not None and parent.parent.parent is not None
     if table and not tables and parent.parent is not None:
@@ -236,7 +236,7 @@ def _step(src: Source, parent: Source, tables: bool) -> tuple[str, Source]:
 class _Examples(NamedTuple):
     """The inputs of a graph."""
 
-    # Of real tensors the layouts, as the graph would keep the tensors alive.
+    # Layouts instead of real tensors, which the graph would keep alive.
     values: Sequence[Any]
     parameters: Sequence[bool]
 
@@ -247,18 +247,18 @@ def _without_tensors(examples: Sequence[Any]) -> _Examples:
 
 
 def _add_example_values(gm: GraphModule, examples: _Examples, mode: FakeTensorMode | None) -> None:
-    """Writes into each node a fake tensor like what it gives, as far as the capture has noted its layout."""
+    """Writes a fake tensor into each node, with the layout that the capture has noted for its result, if any."""
     shapes_imported()
     mode = mode or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     shapes = mode.shape_env
-    # Whatever holds where somebody asks for the graph.
+    # Independent of the modes that are active where the graph is accessed.
     ordinary = torch._C.DisableTorchFunction(), torch.inference_mode(False), _disable_current_modes()
     with contextlib.ExitStack() as stack:
         for context in (*ordinary, mode, shapes.suppress_guards() if shapes is not None else nullcontext()):
             stack.enter_context(context)
         for node, value, parameter in zip(gm._graph.find_nodes(op="placeholder"), *examples, strict=True):
             if type(value) in LAYOUTS:
-                # Not by ``from_tensor``: the mode would remember the real tensor as long as the fake one lives, which is as long as the graph.
+                # Not by ``from_tensor``: the mode would keep the real tensor as long as the fake one lives, which is as long as the graph.
                 fake = fake_of(value, mode)
                 value = torch.nn.Parameter(fake, value.requires_grad) if parameter else fake
             if value is not None:
@@ -276,7 +276,7 @@ def _add_value(node: Node, mode: FakeTensorMode) -> None:
 
 
 def _number(node: Node) -> Any:
-    """Returns what a node gives that takes apart what another one gives, or computes with numbers; None if that is not known."""
+    """Returns the result of a node that reads an item of another's result, or computes with numbers; None if it is not known."""
     named = node.target in _SIZES if node.op == "call_method" else getattr(node.target, "__module__", None) in _PLAIN or node.target in _SYMBOLIC
     if "example_value" in node.meta or node.op not in ("call_method", "call_function") or not named or node.kwargs:
         return None

@@ -23,42 +23,42 @@ RESERVED = frozenset({"result", "depth", "failure", "failed", "error", "random",
 
 
 class GraphOutputs:
-    """What a program takes from its graph."""
+    """The results of its graph that a program uses."""
 
     def __init__(self) -> None:
-        # The variable of each, in the order in which the graph returns them.
+        # The variable of each result, in the order in which the graph returns them.
         self.names: dict[Node, str] = {}
         self.remade: list[tuple[Node, Remake]] = []
-        # By the memory that they lie in.
+        # By the storage that they are in.
         self.places: dict[int, list[Node]] = {}
-        # One of them has no history, and no compiler may ask for it.
+        # Whether PyTorch forbids to read the history of one of them, which compilers do.
         self.disowned = False
 
 
 class ProgramText(ValueWalk[str]):
-    """Statements that give a program its values; each object is made once, so that identity relations hold."""
+    """Statements that make the values of a program; each object is made once, so that identity relations hold."""
 
     def __init__(self, trace: SegmentTrace) -> None:
         super().__init__(trace)
         self.lines: list[str] = []
-        # What comes behind the writes to what was there before.
+        # Statements after the writes to objects that existed before.
         self.late: list[str] = []
         self.params: dict[int, str] = {}
         self.param_sources: list[Source] = []
         self.constants: dict[str, Any] = {}
         self.outputs = GraphOutputs()
-        # The objects that are being written, the inner ones in the outer ones.
+        # The objects whose statements are being written: an inner one is part of the outer ones.
         self.busy = AddressSet()
-        # ``constants`` holds what has a name here, and ``_kept`` what else the program makes.
+        # ``constants`` keeps the objects with a name here alive, and ``_kept`` the others that the program makes.
         self._constant_names: AddressMap[str] = AddressMap()
         self._kept: list[Any] = []
         self._used: set[str] = set(RESERVED)
         self._n = 0
-        # The variables that random numbers are drawn into, by what stands for each in the capture.
+        # The variables of random numbers, by the symbol of each in the capture.
         self.draws: dict[Any, str] = {s: self.fresh("draw") for s in trace.symbols.draws.of} if trace.symbols is not None else {}
 
     def close(self) -> None:
-        """Lets go of the values: nothing more is written."""
+        """Drops the values, after the last statement is written."""
         self._kept.clear()
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class ProgramText(ValueWalk[str]):
         return self._memo.addresses()
 
     def param(self, src: Source) -> str:
-        """Returns the parameter of the program that the guard program's register for ``src`` is passed as."""
+        """Returns the parameter of the program that gets the guard program's register for ``src``."""
         name = self.params.get(src.reg)
         if name is None:
             name = self.params[src.reg] = self.fresh(short_name(src))
@@ -96,7 +96,7 @@ class ProgramText(ValueWalk[str]):
         return name
 
     def output(self, node: Node) -> str:
-        """Returns the variable for what a node of the graph gives."""
+        """Returns the variable for the result of a node of the graph."""
         name = self.outputs.names.get(node)
         if name is None:
             name = self.outputs.names[node] = self.fresh(str(node))
@@ -104,7 +104,7 @@ class ProgramText(ValueWalk[str]):
 
     # -- statements ----------------------------------------------------------------------------------------------------
     def statement(self, base: str, text: str, v: Any) -> str:
-        """Makes ``v``; -> its variable. One that what it is made of holds in turn was made with that."""
+        """Writes the statement that makes ``v``, and returns its variable. If a part of ``v`` contains ``v``, it is made already."""
         if v in self._memo:
             return self._memo[v]
         name = self.fresh(base)
@@ -113,14 +113,14 @@ class ProgramText(ValueWalk[str]):
         return name
 
     def items(self, items: Any) -> str:
-        # A comprehension would take a frame more for each level of what is nested deeply, of some thousand that Python allows.
+        # A comprehension would need another frame for each level of nesting, of about a thousand that Python allows.
         texts = []
         for x in items:
             texts.append(self.expr(x))
         return ", ".join(texts)
 
     def pack(self, items: Any) -> str:
-        """Returns a tuple of them."""
+        """Returns the expression of a tuple of ``items``."""
         text = self.items(items)
         return f"({text},)" if text else "()"
 
@@ -162,7 +162,7 @@ class ProgramText(ValueWalk[str]):
         self._memo.setdefault(v, text)
 
     def member(self, descr: Any) -> str:
-        """Returns a C descriptor; that of a class made by the call is the one of the class made by the program."""
+        """Returns the expression of a C descriptor. If the call made its class, it is read from the class that the program makes."""
         if descr.__objclass__ in self.trace.classes:
             return f"{self.expr(descr.__objclass__)}.__dict__[{descr.__name__!r}]"
         return self.constant(descr, descr.__name__)
@@ -191,5 +191,5 @@ def short_name(src: Source) -> str:
 
 
 def _plain(name: str) -> bool:
-    """Returns whether an argument can be named in source text, and is then called just that."""
+    """Returns whether the name of a keyword argument can be written in source text, and stays the same there."""
     return type(name) is str and name.isascii() and name.isidentifier() and not keyword.iskeyword(name)

@@ -1,4 +1,4 @@
-"""The lines of a program that draw its random numbers, and what puts the generators back if the graph behind them fails."""
+"""The lines of a program that draw its random numbers, and the reset of the generators if the graph after them fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 
 def draw_lines(r: ProgramText) -> list[str]:
-    """Returns one for each number, in the order of the captured code."""
+    """Returns a line for each random number, in the order of the captured code."""
     if not r.draws:
         return []
     draws = r.trace.symbols.draws.of
@@ -23,23 +23,23 @@ def draw_lines(r: ProgramText) -> list[str]:
 
 
 def generators(r: ProgramText) -> str:
-    """Returns those that are drawn from, each once."""
+    """Returns the expressions of the generators that the program draws from, each once."""
     return r.items(IdentitySet([draw.args[0] for draw in r.trace.symbols.draws.of.values()]))
 
 
 def does_more(trace: SegmentTrace) -> bool:
-    """Returns whether the graph must not run twice. A hook that raises means it."""
+    """Returns whether the graph has effects, so that it must not run twice. A saved-tensor hook counts, because it may raise on purpose."""
     return bool(trace.start_ambient.saved_tensor_hooks) or not trace.recorder.harmless(states=True)
 
 
 def may_fail(trace: SegmentTrace) -> bool:
-    """Returns whether the graph may raise, or may be found not to hold, where the guards hold."""
+    """Returns whether the graph may raise, or fail one of its checks, although the guards hold."""
     inexact = trace.symbols is not None and trace.symbols.inexact
     return bool(trace.assumed or trace.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(trace.recorder.graph, trace.recorder.untyped)
 
 
 class Generators:
-    """The states of some generators."""
+    """The saved states of random generators."""
 
     __slots__ = ("states",)
 

@@ -82,12 +82,12 @@ def _dict(r: ProgramText, v: dict) -> str:
 
 
 def names(name: str, text: str) -> bool:
-    """Returns whether an expression names a container that is not made yet, as it holds itself."""
+    """Returns whether an expression uses the variable of the container that it fills, which then contains itself."""
     return re.search(rf"\b{name}\b", text) is not None
 
 
 def dict_of(name: str, t: type) -> str:
-    """Returns an instance's dict, read past the user's ``__getattribute__``."""
+    """Returns the expression of an instance's dict, which does not run a user's ``__getattribute__``."""
     return f'object.__getattribute__({name}, "__dict__")' if is_a(t.__getattribute__, types.FunctionType) else f"{name}.__dict__"
 
 
@@ -149,7 +149,7 @@ def _cell(r: ProgramText, v: types.CellType) -> str:
 def _partial(r: ProgramText, v: functools.partial) -> str:
     name = r.statement("partial", f"{r.constant(functools.partial, 'partial')}({r.call((v.func, *v.args), v.keywords)})", v)
     r.name_part(v.keywords, f"{name}.keywords")
-    # Not its __dict__: reading that makes one, and then it is no longer merged into a partial made of it.
+    # Not its __dict__: a read makes one, and Python then does not merge this partial into a partial of it.
     state: Any = v.__reduce__()[2]
     r.fill_dict(f"{name}.__dict__", state[3])
     return name
@@ -157,7 +157,7 @@ def _partial(r: ProgramText, v: functools.partial) -> str:
 
 # -- views and iterators ---------------------------------------------------------------------------------------------------
 def _view(r: ProgramText, v: Any) -> str:
-    # What the view shows is all that it refers to.
+    # The only referent of a view is its container.
     shown = r.expr(gc.get_referents(v)[0])
     way = type(v).__name__.rpartition("_")[2]
     return r.statement("view", f"{r.constant(MappingProxyType, 'proxy')}({shown})" if type(v) is MappingProxyType else f"{shown}.{way}()", v)
@@ -191,14 +191,14 @@ def _live_iterator(r: ProgramText, v: LiveIterator) -> str:
 
 
 def iterator(r: ProgramText, v: Any, recipe: Recipe) -> str:
-    """Returns an iterator of C's."""
+    """Writes a C iterator by its recipe, and returns its variable."""
     make, written = recipe.make, r.trace.mutations.written
     if any([x in written and list(map(id, written[x].before)) != list(map(id, x)) for x in recipe.args if is_a(x, (dict, set, frozenset, deque))]):
-        # Made over the old contents it would fail when the new ones are written.
+        # The iterator would be made over the old contents, and fail after the writes.
         raise NotReconstructible("an iterator over a dict, set or deque that was written to")
     given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]
     name = r.statement("iterator", f"{r.constant(make, make.__name__)}({', '.join(given)})", v)
-    # A list may be written to yet, and has no such place before.
+    # After the writes, because the list may be too short for the position before.
     r.late += [f"{name}.__setstate__({r.loose(state)})" for state in recipe.state]
     return name
 
@@ -226,7 +226,7 @@ def _reference(r: ProgramText, v: weakref.ref) -> str:
 
 
 def _generator(r: ProgramText, v: InterpretedGenerator) -> str:
-    """Rebuilds a generator that has not begun, by a call of its function."""
+    """Rebuilds a generator that has not started, by a call of its function."""
     if type(v.given) is types.GeneratorType:
         return r.expr(v.given)
     called = v.call()
@@ -267,4 +267,4 @@ MAKERS: Mapping[type, Callable[[ProgramText, Any], str]] = MappingProxyType(
         LiveIterator: _live_iterator,
     }
 )
-"""Type -> what writes the statements for an object of it, with the program's text; -> the expression that gives it."""
+"""By type: the function that writes the statements for an object into a program's text, and returns the object's expression."""

@@ -30,7 +30,7 @@ WRITTEN_OUT = (type(None), bool, int, str, bytes, type(...))
 
 
 class Reconstructor(ProgramText):
-    """Writes what gives the program each value."""
+    """Writes the expression of each value into a program."""
 
     LITERALS = SINGLETONS | VALUES - {slice}
 
@@ -47,7 +47,7 @@ class Reconstructor(ProgramText):
         return self.constant(v, t.__name__)
 
     def symbolic_number(self, v: Any) -> str:
-        """Returns a symbolic number, computed from the sizes and numbers that the program is given."""
+        """Returns the expression of a symbolic number, computed from the sizes and numbers that the program gets."""
         names = {}
         term = self.trace.symbols.term(v)
         for symbol in symbols_of(term):
@@ -74,7 +74,7 @@ class Reconstructor(ProgramText):
         return self.statement("text", f"{self.constant(fn, fn.__name__)}({self.call(args, {})})", v)
 
     def graph_input(self, src: Any) -> str:
-        """Returns what the graph is given."""
+        """Returns the expression of an input of the graph."""
         if type(src) is not Carried:
             return self.param(src)
         text = self.expr(src.value)

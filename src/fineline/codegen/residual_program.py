@@ -1,4 +1,4 @@
-"""Turns what a capture learned into a program: guards, a compiled graph, and the Python code around it."""
+"""Makes a program from the trace of a segment: guards, a compiled graph, and the Python code around it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from types import CellType, MappingProxyType
+from types import CellType
 from typing import Any
 
 import torch
@@ -48,11 +48,11 @@ from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import guard_lookups
 from fineline.tracing.tracebacks import ShownPlace, Variable
 
-# What AOTAutograd raises where it meets a number that only a run knows.
+# The errors of AOTAutograd at a number that is known only at run time.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 
 
-# What autograd says where a graph can't be differentiated.
+# Part of autograd's message for a graph that cannot be differentiated.
 _OVERWRITTEN = "needed for gradient computation has been modified by an inplace operation"
 _DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_])
 
@@ -77,19 +77,19 @@ class Program:
         namespace = {"math": math, **self.constants}
         graph = namespace.get("graph")
         if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
-            # The backend gave the graph as it is: its generated code, not the stand-in that generates it.
+            # The backend returned the graph itself: the program calls its generated code, not the stand-in that generates it.
             self.gm.write_code()
             namespace["graph"] = self.gm.forward
         exec(compile(self.source, filename, "exec"), namespace)
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
         weakref.finalize(self, linecache.cache.pop, filename, None)
-        # Out of its own globals, or the two would hold each other.
+        # Removed from its own globals, because the two would refer to each other.
         run: Callable = namespace.pop("program")
         return run
 
 
 class ResidualProgram:
-    """One compiled piece: what to check, what to run."""
+    """A compiled segment: the guard steps, and the code to run."""
 
     def __init__(self, run: Program, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, reads: Reads) -> None:
         self.run = run
@@ -100,19 +100,19 @@ class ResidualProgram:
         self.reads = reads
 
 
-# Graph breaks that may differentiate what a graph before them gives -> which argument is ``create_graph``.
-DIFFERENTIATING = MappingProxyType({id(torch.autograd.grad): 4, id(torch.autograd.backward): 3, id(Tensor.backward): 3})
+# By function that, at a graph break, may differentiate the results of the graph before it: the position of ``create_graph``.
+DIFFERENTIATING = IdentityMap(((torch.autograd.grad, 4), (torch.autograd.backward, 3), (Tensor.backward, 3)))
 
 
 class ResidualWriter:
-    """Writes one segment's program. ``finish_return`` or ``finish_graph_break`` gives it its end."""
+    """Writes the program of one segment. ``returns`` or ``graph_break`` writes its end; ``compile`` makes the program."""
 
     def __init__(self, trace: SegmentTrace, name: str) -> None:
         self.trace = trace
         self.name = name
         self.rebuild = Reconstructor(trace)
         self.tail: list[str] = []
-        # Why the graph is shown to no backend, if so.
+        # The reason why no backend gets the graph; empty if one does.
         self.uncompiled = ""
         self._memory: list[tuple[Source, int, bool]] | None = None
 
@@ -123,12 +123,12 @@ class ResidualWriter:
         self.tail = [f"return {text}"]
 
     def graph_break(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, place: Any, handled: Any) -> None:
-        """Ends in a call, made while an exception is ``handled`` or None, and passes what is live and its result (or what it raised) on.
+        """Ends the program at a graph break: it returns the continuation, with the live values and the arguments of the eager call.
 
-        The call is made by who drives the segments, once the program has returned.
+        The driver of the segments makes the call after the program has returned, while the exception ``handled`` (or None) is handled.
         """
         r = self.rebuild
-        at = DIFFERENTIATING.get(id(fn))
+        at = DIFFERENTIATING.get(fn)
         if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
         texts = [r.expr(v) for v in live]
@@ -146,9 +146,9 @@ class ResidualWriter:
         self.tail = [f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
 
     def _variables(self, texts: IdentityMap[str]) -> tuple[tuple[tuple[Variable, ...], ...], list[str]]:
-        """Returns the variables of the user's frames whose values a program has where it ends, and the texts of these values.
+        """Returns the variables of the user's frames whose values a program has at its end, and the texts of these values.
 
-        The user's frames hold the values during the eager call too. Of some values there are ``texts``.
+        In eager code these frames would hold the values during the call, too. ``texts``: the known texts of some values.
         """
         frames, shown, sources = [], dict[str, int](), self.trace.sources
         inputs = {src.reg for src in self._tensors()}
@@ -202,7 +202,7 @@ class ResidualWriter:
         ordered = is_a(obj, OrderedDict)
         now = dict(OrderedDict.items(obj)) if ordered else dict(dict.items(obj))
         cls = r.constant(OrderedDict, "OrderedDict") if ordered else "dict"
-        # What stays in its place comes first, in its old order; all else was added behind it.
+        # The keys that keep their places come first, in the old order; all others were added after them.
         places = {k: n for n, k in enumerate(w.before)}
         stays, last = set(), -1
         for k in now:
@@ -219,7 +219,7 @@ class ResidualWriter:
         for k in w.before:
             if k not in stays:
                 late.append(f"{cls}.__delitem__({target}, {r.expr(k)})")
-        # A number that varies may be another at the next call, even if the code has put back the one of this call.
+        # A number that varies may differ in the next call, even if the code has restored the number of this call.
         vary = self._varying(w)
         known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and is_a(c.key, (str, int))} - vary
         for k, v in now.items():
@@ -232,7 +232,7 @@ class ResidualWriter:
             )
 
     def _varying(self, w: Written) -> set:
-        """Returns the keys or places of the object's numbers that are symbols, or that were written over and are not guarded."""
+        """Returns the keys or indices of the object's numbers that are symbols, or that were overwritten and are not guarded."""
         symbols = self.trace.symbols
         numbers: Any = () if symbols is None else symbols.numbers
         return {c.key for c in w.src.children.values() if c.reg in numbers or (c.op == "key" and not c.checked)}
@@ -244,7 +244,7 @@ class ResidualWriter:
             return
         n = len(w.before)
         if w.obj not in self.trace.expanded:
-            # Only appended to: whatever the list holds when the program runs stays.
+            # Only appended to: the items that the list contains when the program runs stay.
             late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
             return
         if not vary and type(w.obj) is list and len(now) > n and all(a is b for a, b in zip(now, w.before, strict=False)):
@@ -257,7 +257,7 @@ class ResidualWriter:
         late.append(f"list.__setitem__({target}, slice(None), [{self.rebuild.items(now)}])")
 
     def _write_set(self, w: Written, target: str, late: list[str]) -> None:
-        # What stays is left alone: the order of a set's elements follows from its history.
+        # Elements that stay are not touched, because the order of a set's elements depends on its history.
         now = set(w.obj)
         gone, new = [v for v in w.before if v not in now], [v for v in w.obj if v not in w.before]
         if gone and len(gone) == len(w.before):
@@ -288,9 +288,9 @@ class ResidualWriter:
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> ResidualProgram:
-        """Compiles the graph and the code; ``compile_graph`` may raise what the backend raises, if the graph is ``shown`` to one.
+        """Compiles the graph, and returns the program. If a backend gets the graph (``shown``), ``compile_graph`` may raise its errors.
 
-        ``again`` runs the segment, and all behind it, in Python.
+        ``again`` runs the segment, and all code after it, in Python.
         """
         trace, r = self.trace, self.rebuild
         self._check_draws()
@@ -311,7 +311,7 @@ class ResidualWriter:
             lines = draw_lines(r)
         if trace.symbols is not None:
             trace.symbols.guard()
-        # A block of rules is entered and left without an operator.
+        # Also without a graph, because no operator enters or leaves a block of rules.
         lines += restore_lines(trace.start_ambient, now, trace.answers, r)
         return self._program([*lines, *r.lines, *self.tail], gm)
 
@@ -321,13 +321,13 @@ class ResidualWriter:
         without_modes(recorder.graph)
         put_back_in(recorder.graph, self.trace.start_ambient, now)
         outputs = tuple(self.rebuild.outputs.names)
-        # What no backend is shown runs as it is, with all its operators.
+        # A graph that no backend gets runs as captured, with all its operators.
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
         return graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
-        """Returns what the program calls for the graph, compiled in the state in which it begins."""
+        """Returns the callable for the graph, compiled in the state in which the graph begins."""
         trace = self.trace
         examples = [src.value for _, src in trace.recorder.inputs]
         if trace.symbols is not None:
@@ -335,19 +335,19 @@ class ResidualWriter:
             self._memory = None
             examples = [trace.symbols.example(src.value, src) for _, src in trace.recorder.inputs]
             if shown and self._shares_what_it_writes():
-                # A backend has to see it, and the examples have memory of their own.
+                # A backend has to see the sharing, and the examples have separate memory.
                 raise Restart("FL515", "the graph writes into memory that several inputs share")
         if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
             self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
         with in_state(trace.start_ambient, now, trace.answers):
             compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.start_ambient) or _transforms(now))
-        # Compiled code would look for the memory of fake tensors.
+        # Compiled code would access the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled
 
     def _call_lines(self, compiled: Callable, gm: CapturedGraph, checks: list[str], again: Any) -> list[str]:
-        """Returns the statements that call the graph, and give its outputs to variables."""
+        """Returns the statements that call the graph, and assign its outputs to variables."""
         r, graph, outputs = self.rebuild, self.trace.recorder.graph, self.rebuild.outputs
-        # A graph that was known may give more than this program takes.
+        # A graph from the cache may return more than this program uses.
         given: Any = graph.output_node().args[0]
         remade = [(given.index(node), change) for node, change in outputs.remade]
         several: list[list[int]] = []
@@ -366,7 +366,7 @@ class ResidualWriter:
         return lines
 
     def _program(self, lines: list[str], gm: CapturedGraph | None) -> ResidualProgram:
-        """Returns the program with these statements, and lets go of the values that it was written for."""
+        """Returns the program with these statements, and drops the values that it was written for."""
         r, guards = self.rebuild, self.trace.guards
         params = [r.params[s.reg] for s in r.param_sources]
         source = f"def program({', '.join(params)}):\n" + "\n".join([f"    {x}" for x in lines]) + "\n"
@@ -378,10 +378,10 @@ class ResidualWriter:
         return ResidualProgram(program, source, tuple(guards.steps), outputs, gm, guards.reads)
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
-        """Returns outputs that nobody takes, without which a compiler would drop operators that may raise."""
+        """Returns outputs that the program does not use, but without which a compiler would drop operators that may raise."""
         recorder = self.trace.recorder
         if any(["_functorch" in (getattr(function, "__module__", None) or "") for function, _ in functions(recorder.graph)]):
-            # What is made in a transform of torch.func does not outlive it.
+            # A tensor made in a transform of torch.func does not outlive it.
             return []
         tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
         return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.untyped)
@@ -392,7 +392,7 @@ class ResidualWriter:
         elif self.rebuild.outputs.disowned or any([disowned(src.value) for src in self._tensors()]):
             self.uncompiled = "a view made without gradients was written into, and AOTAutograd asks for its history, which PyTorch forbids"
         elif self._overlap(examples):
-            # AOTAutograd takes memory that is written for what it was before.
+            # AOTAutograd would read overlapping memory as it was before the write.
             self.uncompiled = "it writes into inputs that lie on each other in memory"
         if self.uncompiled:
             return as_it_is(gm)
@@ -406,7 +406,7 @@ class ResidualWriter:
                 return as_it_is(gm)
             symbols = self.trace.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
-                # On fakes the number is a symbol, or read between two graphs.
+                # In a capture on fakes the number is a symbol, or is read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
                 raise Uncompiled("FL502", text, ("compiled_first_call", True)) from None
             if self.trace.recorder.scattered or any(map(scattered, examples)):
@@ -425,7 +425,7 @@ class ResidualWriter:
         return [src for src, _, writes in self._lying() if writes] if self.trace.recorder.mutated else []
 
     def _hides_writes(self) -> bool:
-        """Returns whether the graph may write into what autograd does not see it write into: ``.data``, or what is detached."""
+        """Returns whether the graph may write where autograd does not see it: into ``.data``, or into a detached tensor."""
         graph = self.trace.recorder.graph
         if not self.trace.recorder.mutated:
             return False
@@ -433,7 +433,7 @@ class ResidualWriter:
         return any(called) or any([n.target in _DETACHING for n in graph.find_nodes(op="call_method")])
 
     def _check_draws(self) -> None:
-        """Numbers that are drawn before a graph may be any, and it must be possible to begin again: eager code that fails draws less."""
+        """Checks that numbers drawn before the graph may have any value, and that it can run again: eager code that fails draws fewer."""
         symbols = self.trace.symbols
         if symbols is not None:
             symbols.inlined.check(self.trace.guards.interp)
@@ -443,7 +443,7 @@ class ResidualWriter:
                 symbols.draws.depend(symbols.draws.of)
 
     def _guard_aliases(self) -> None:
-        """Guards that what is written is none of the other objects of its kind, with one step for each kind."""
+        """Guards that each written object differs from the other objects of its kind, with one step for each kind."""
         trace = self.trace
         mutations = trace.mutations
         written = {w.src.reg: w.src for w in mutations.written.values()} | {src.reg: src for _, src, _, _ in mutations.slots.values()}
@@ -455,21 +455,21 @@ class ResidualWriter:
         for kind in {_kind(src): None for src in written.values()}:
             alike = {src.reg: src for src in kinds.get(kind, ())}
             ones = {reg: src for reg, src in written.items() if _kind(src) == kind}
-            # Two objects that the program holds stay two.
+            # Two constants of the program never become one object.
             held = all([src.op == "pin" for src in ones.values()])
             others = [src for reg, src in alike.items() if reg not in ones and not (held and src.op == "pin")]
             if others or not held:
                 trace.guards.distinct(ones.values(), others)
 
     def _kinds(self, examples: list) -> Kinds | None:
-        """Returns what a compiled graph may rely on of its inputs and the state around it; None if that is not known."""
+        """Returns the facts about inputs and thread state on which a compiled graph may rely; None if they are not known."""
         tensors: Mapping[int, Any] = self.trace.guards.tensors
         symbols, sizes = self.trace.symbols, None
         if symbols is not None and symbols.used:
             sizes = sizes_of(symbols.shapes, examples)
             if sizes is None:
                 return None
-            # What is known of the sizes, guarded as they are or found out to be, is in there.
+            # ``sizes`` contains the facts about sizes, guarded or derived.
             tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.numbers, int)
         inputs = tuple([tensors.get(src.reg) for _, src in self.trace.recorder.inputs])
         return None if None in inputs else Kinds(self.trace.start_ambient, inputs, self._sharing(), sizes)
@@ -478,19 +478,19 @@ class ResidualWriter:
         return [src for _, src in self.trace.recorder.inputs if is_a(src.value, Tensor)]
 
     def _on_fakes(self) -> bool:
-        """Returns whether the program's own inputs are the fake tensors of a user's, or it makes such."""
+        """Returns whether the program gets fake tensors from the user, or makes some."""
         mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.trace.recorder.inputs])
 
     def _lying(self) -> list[tuple[Source, int, bool]]:
-        """Returns the tensors that the graph is given: where each lies in memory, and whether the graph writes there."""
+        """Returns the tensors among the graph's inputs: the storage of each, and whether the graph writes into it."""
         if self._memory is None:
             memory, mutated = self.trace.guards.interp.memory, self.trace.recorder.mutated
             self._memory = [(s, storage_of(s.value), storage_of(memory(s.value)) in mutated) for s in self._tensors()]
         return self._memory
 
     def _sharing(self) -> tuple[int, ...] | None:
-        """Returns which inputs share memory, if the graph writes into that of one."""
+        """Returns which inputs share memory: for each, the first one with its storage. None if the graph writes into no input."""
         if len(self.written()) == 0 or len(self._lying()) < 2:
             return None
         first: dict[int, int] = {}
@@ -503,7 +503,7 @@ class ResidualWriter:
         return any([pattern.count(first) > 1 for first in written])
 
     def _overlap(self, examples: list) -> bool:
-        """Returns whether inputs that share memory lie on each other, or one on itself, and the graph writes there."""
+        """Returns whether the graph writes into memory where two inputs overlap, or one overlaps with itself."""
         if any([lies_on_itself(s.value) for s in self.written()]):
             return True
         if not self._shares_what_it_writes():
@@ -517,7 +517,7 @@ class ResidualWriter:
         if pattern is not None:
             guards.storages(self._tensors(), pattern)
         if self._shares_what_it_writes():
-            # A compiler makes them anew from the memory that they share.
+            # A compiler rebuilds them from the memory that they share.
             for src in [s for s in self._tensors() if is_a(s.value, Tensor)]:
                 offset = src.value.storage_offset()
                 guards.check(src, "predicate", (functools.partial(_lies_at, offset), f"lies at {offset} in its memory"), ("offset", offset))
@@ -547,7 +547,7 @@ def _lies_at(offset: int, t: Tensor) -> bool:
 
 
 def _kind(src: Source) -> Any:
-    """Objects of different kinds are never one: their types are guarded, and those of the owners of instance dicts."""
+    """Returns the kind of a source's object. Objects of different kinds differ: their types, or those of the dicts' owners, are guarded."""
     if src.op == "dict" and src.parent is not None:
         return ("dict", type(src.parent.value))
     return type(src.value)

@@ -1,4 +1,4 @@
-"""Where a value of the captured code comes from: the questions, in their order, for all that write down what gives the value."""
+"""The walk over values of the captured code: asks in a fixed order where a value comes from, for subclasses that write the answer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ValueWalk(ABC, Generic[WrittenT]):
 
     def __init__(self, trace: SegmentTrace) -> None:
         self.trace = trace
-        # What gives the objects that have been made. The subclass keeps them alive.
+        # The answers for objects that have been made already. The subclass keeps the objects alive.
         self._memo: AddressMap[WrittenT] = AddressMap()
 
     def expr(self, v: Any) -> WrittenT:
-        """Returns what gives ``v`` in another call."""
+        """Returns the written form of ``v``, which yields it in a later call."""
         trace, t = self.trace, type(v)
         if trace.lazy and v in trace.lazy:
             return self.existing(v, trace.lazy[v])
@@ -52,7 +52,7 @@ class ValueWalk(ABC, Generic[WrittenT]):
 
     @abstractmethod
     def deferred_text(self, v: str) -> WrittenT:
-        """Returns a text that is made anew by each call."""
+        """Returns a text that each call makes again."""
 
     @abstractmethod
     def literal(self, v: Any) -> WrittenT:

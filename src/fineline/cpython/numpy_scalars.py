@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fineline.identity import IdentitySet
 from fineline.tables import attributes
 
 _KINDS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longlong ulonglong complex64 complex128"
@@ -16,7 +17,7 @@ NUMPY_SCALARS: frozenset[type] = frozenset(attributes(np, _KINDS))
 # Operators take them for Python's numbers, apart from NumPy's bools; what makes a tensor of one asks for its dtype. (Of complex ones they
 # drop the imaginary part, and warn.)
 NUMBERS = NUMPY_SCALARS - {np.bool_, np.complex64, np.complex128}
-DTYPE_ASKERS = frozenset(map(id, (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)))
+DTYPE_ASKERS = IdentitySet((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor))
 # Attributes that tell nothing of a number but its type.
 OF_TYPE = frozenset({"item", "dtype", "ndim", "shape", "size", "itemsize", "nbytes"})
 _FUNCTIONS = MappingProxyType(

@@ -1,4 +1,4 @@
-"""Records graphs that nodes run with what they are given: their operands become inputs first, then what they use from around them."""
+"""Records graphs that nodes run: first their operands become inputs, then the values that they use from the graph around."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fineline.kinds import is_a
 
 
 class Part(Recorder):
-    """A graph of its own. Of ``numbers`` there are those that are lifted, by what they stand for: the node, and the number itself."""
+    """A graph of its own. ``numbers``: the symbolic numbers that are lifted, by expression: the node, and the number itself."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # The nodes of symbols that it knows alone, and of what is computed of them.
+        # The nodes of symbols that only this graph knows, and of numbers that are computed from them.
         self.own: dict[Any, Node] = {}
         self.computed: dict[Any, Any] = {}
 
     def own_tensor(self, t: Tensor) -> bool:
-        """Returns whether it has been made here."""
+        """Returns whether ``t`` has been made in this graph."""
         return self.known(t)
 
     def number(self, n: Any) -> Node:
-        """Returns a symbolic number from around it."""
-        # As it was made: what is learned of it later changes ``expr``.
+        """Returns the input for a symbolic number from the graph around."""
+        # The original expression, because later facts about the number change ``expr``.
         key = n.node._expr
         if key not in self.numbers:
             self.numbers[key] = self._hole(n, f"number_{len(self.numbers)}"), n
@@ -48,7 +48,7 @@ class Part(Recorder):
 
 
 class BodyRecorder(Part, SubRecorder):
-    """A sub-graph that is held whole or thrown away; nothing of it reaches ``parent`` before that is known."""
+    """A sub-graph that is used as a whole or dropped; until that is known, nothing of it reaches ``parent``."""
 
     def __init__(self, parent: Recorder) -> None:
         super().__init__(parent)
@@ -59,17 +59,17 @@ class BodyRecorder(Part, SubRecorder):
         return self.made(t)
 
     def hole(self, t: Any) -> Node:
-        """Returns a tensor, or a number, that the operator is going to hand in."""
+        """Returns the input for a tensor or number that the operator will pass in."""
         node = self._hole(t, f"operand_{len(self.holes)}")
         self.holes.append((node, t))
         return node
 
     def given(self) -> list[Tensor]:
-        """Returns all tensors that are not its own."""
+        """Returns all tensors that the sub-graph gets from outside."""
         return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
 
     def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
-        """Returns what stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
+        """Returns the node of ``t`` in the graph around. ``read``: how the outermost graph reads ``t``, if that does not know it yet."""
         return self._outer(t, read)
 
     def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:

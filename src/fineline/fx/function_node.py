@@ -15,7 +15,7 @@ Forward = Callable[..., tuple[Any, tuple[Tensor, ...], tuple[Tensor, ...]]]
 
 
 class _TwiceDifferentiable(Interpreter):
-    """Runs a backward that is going to be differentiated: what turns gradients off in it is for the usual case, and left out."""
+    """Runs a backward graph that will be differentiated, without the nodes by which it turns gradients off in the usual case."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         return None if target is torch._C._set_grad_enabled else super().call_function(target, args, kwargs)
@@ -27,16 +27,16 @@ class Ways(NamedTuple):
     # Which results are not differentiable, and which arguments are written into.
     constant: tuple[int, ...]
     dirty: tuple[int, ...]
-    # The results of which no gradient may come, where a missing one is None: there is a backward for each set of these.
+    # The results that may get no gradient, if a missing one is None: there is a backward for each set of these.
     lazy: tuple[int, ...]
-    # Whether its backward asks for ``saved_tensors``; asked for a second time, PyTorch objects.
+    # Whether its backward reads ``saved_tensors``: PyTorch raises if it does so after they have been freed.
     asks: bool
-    # Whether its gradients can't be differentiated themselves.
+    # Whether its gradients cannot be differentiated themselves.
     once: bool
 
 
 class _Captured(Function):
-    """Runs graphs, and keeps between them what the user's own class did: under PyTorch's eyes what it had PyTorch keep."""
+    """Runs graphs, and keeps the tensors of the user's class between them; those that it saved for backward are saved here, too."""
 
     ways: Ways
 
@@ -66,11 +66,12 @@ class _CapturedOnce(_Captured):
 
 
 def function_node(name: str, ways: Ways) -> Callable[..., Any]:
-    """Returns what a node calls with the graphs, the symbolic numbers that these take, and the tensors that the function was applied to.
+    """Returns the target of a node that gets the graphs, their symbolic numbers, and the tensors that the function was applied to.
 
-    The forward graph gives the results, the tensors saved, and the ones kept on ``ctx`` otherwise; a backward graph takes the gradients
-    of the results, and these. A class like the user's, so that gradients, hooks and errors are as ever; `autograd_function_apply` of
-    `torch.ops.higher_order` keeps all tensors out of PyTorch's sight, where nothing frees them or sees that they have changed.
+    The forward graph returns the results, the saved tensors, and the ones kept on ``ctx`` otherwise; a backward graph takes the gradients
+    of the results, and these tensors. The target applies a class like the user's, so that gradients, hooks and errors are as in eager
+    code: `autograd_function_apply` of `torch.ops.higher_order` hides all tensors from PyTorch, which then neither frees them nor sees
+    that they have changed.
     """
     cls: Any = type(name, (_CapturedOnce if ways.once else _Captured,), {"ways": ways})
 

@@ -1,4 +1,4 @@
-"""Comparison of graphs: one compiled program serves two graphs that are the same computation."""
+"""Comparison of graphs: two graphs that describe the same computation share one compiled program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def same_graph(a: Graph, b: Graph) -> bool:
 
 
 def outputs_as(known: Graph, new: Graph) -> tuple[Node, ...] | None:
-    """Returns what ``new`` would give if it were the graph ``known``: its own outputs, and no other but what it computes anyhow; None if it is not."""
+    """Returns the outputs with which ``new`` equals ``known``: its own, and more only if it computes these anyway; None if it cannot."""
     twin = _twins(known, new)
     if twin is None:
         return None
@@ -35,7 +35,7 @@ def outputs_as(known: Graph, new: Graph) -> tuple[Node, ...] | None:
 
 
 def _twins(a: Graph, b: Graph) -> dict[Node, Node] | None:
-    """Returns which node is which, if the two graphs are the same but for their outputs."""
+    """Returns the nodes of ``b`` by those of ``a``, if the two graphs are the same except for their outputs; otherwise None."""
     if len(a.nodes) != len(b.nodes):
         return None
     twin: dict[Node, Node] = {}

@@ -1,4 +1,4 @@
-"""The module of a captured graph: its code is written when it first runs, and forgotten when it goes."""
+"""The module of a captured graph: its code is written when it first runs, and dropped with the module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRACERS = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "
 
 
 class CapturedGraph(_LazyGraphModule):
-    """A graph module that the capturing call itself need not write the code of, and whose nodes need not be described before somebody asks for them.
+    """A graph module whose code is written when it first runs, and whose nodes are described when the graph is first accessed.
 
     ``_graph`` is the graph as it has been captured.
     """
@@ -28,11 +28,11 @@ class CapturedGraph(_LazyGraphModule):
     _describe: Callable[[], None] | None = None
 
     def describe_with(self, describe: Callable[[], None] | None) -> None:
-        """Has ``describe`` be called when somebody asks for the graph."""
+        """Sets the function that the first access to the graph calls; None: no function."""
         type(self)._describe = staticmethod(describe) if describe is not None else None
 
     def ensure_described(self) -> None:
-        """Calls what describes the nodes, unless they are described."""
+        """Describes the nodes, unless they are described."""
         if self._describe is not None:
             self._describe()
 
@@ -42,7 +42,7 @@ class CapturedGraph(_LazyGraphModule):
         self.write_code()
 
     def write_code(self) -> None:
-        """Writes the code of the graph as it is, if there is none: a program runs it, and reads no names."""
+        """Writes the code of the graph without describing the nodes, if there is none: a program that runs it reads no names."""
         if self._needs_recompile():
             self._real_recompile()
             unannounced(self)
@@ -58,7 +58,7 @@ class CapturedGraph(_LazyGraphModule):
 
 
 def _describing(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``method``, which shows the graph, with the nodes described before."""
+    """Wraps ``method``, which shows the graph, so that it describes the nodes first."""
 
     @functools.wraps(method)
     def call(self: CapturedGraph, *args: Any, **kwargs: Any) -> Any:
@@ -78,11 +78,11 @@ for _name in ("code", "graph"):
 def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps ``forward`` so that only tracers run it; plain runs of the graph run its sub-graphs without their operators.
 
-    The operator of a checkpoint keeps no random numbers: dropout in it has another mask when it is computed again (torch 2.13).
+    The operator of a checkpoint does not keep random states: dropout in it has another mask when it is computed again (torch 2.13).
     """
     plain: list[GraphModule] = []
 
-    # FX asks the function for its parameters.
+    # FX reads the parameters of the function.
     @functools.wraps(forward)
     def run(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
         if any([is_a(a, Proxy) for a in args]) or any([torch._C._get_dispatch_mode(key) is not None for key in _TRACERS]):

@@ -1,4 +1,4 @@
-"""Operators that fail for no numbers in their tensors: where their sizes and types are known to do, they run."""
+"""Operators that cannot raise because of the numbers in their tensors: if the sizes and types are known to fit, they run."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _SAFE = frozenset(
     [getattr(operator, name) for name in OPERATORS] + [name + end for name in NAMES for end in ("", "_")] + [fn for fn in _FUNCTIONS if classify_torch(fn) == "op"]
 )
 _SIGNS = frozenset([getattr(operator, name) for name in IN_PLACE])
-# With numbers, not only tensors, that a call brings along; others may refuse one.
+# Operators that accept any number as an argument, not only tensors; others may refuse one.
 OF_NUMBERS = OPERATORS | {"arange", "lerp", "rsub", "subtract"}
-# Operators that ask their first tensor for nothing but sizes and the like; those that ask all but the first for no more.
+# Operators that read only sizes and the like of their tensors; those that read only these of all tensors but the first.
 _OF_SIZES = (
     "empty_like full_like new_empty new_empty_strided new_full new_ones new_zeros ones_like rand_like randint_like randn_like "
     "sym_numel sym_size sym_storage_offset sym_stride zeros_like"
 )
 OF_SIZES = frozenset(_OF_SIZES.split())
 TO_SIZES = frozenset(["expand_as", "reshape_as", "type_as", "view_as"])
-# Operators that write over all of a tensor, whatever it holds.
+# Operators that write over all of a tensor, whatever it contains.
 _OVERWRITING = "bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ zero_"
 OVERWRITING = frozenset(_OVERWRITING.split())
 _ITEM = frozenset(["item"])
@@ -75,7 +75,7 @@ _ONE_FLOAT = frozenset([frozenset([dtype]) for dtype in _FLOATS])
 
 
 def takes_types(fn: Any, args: Collection[Any], kwargs: Mapping[str, Any] | None) -> bool:
-    """Returns whether it is known that the kernels of an operator of `NAMES` take tensors of such types: fake tensors of any types may do."""
+    """Returns whether the kernels of an operator of `NAMES` are known to take tensors of such types; fake kernels may take any types."""
     found = frozenset(_types((*args, *kwargs.values()) if kwargs else args))
     if not found or found in _ONE_FLOAT:
         return True
@@ -92,9 +92,9 @@ def _types(args: Iterable[Any]) -> Iterator[torch.dtype]:
 
 
 def cannot_fail(graph: Graph, untyped: Collection[Node]) -> bool:
-    """Returns whether running ``graph`` raises for no numbers that its inputs, tensors and numbers, may hold.
+    """Returns whether a run of ``graph`` cannot raise, for any numbers in its input tensors and for any input numbers.
 
-    ``untyped``: nodes of which it is not known whether the kernels take what they are given.
+    ``untyped``: nodes whose kernels are not known to take the types of their inputs.
     """
     numbers = _numbers(graph)
     return not untyped and all([_is_safe(node, numbers) for node in graph.nodes])
@@ -116,12 +116,12 @@ def _is_safe(node: Node, numbers: set[Node]) -> bool:
 
 
 def may_raise(op: str, target: Any, args: tuple) -> bool:
-    """Returns whether a call in a graph may raise for the numbers in the tensors that it is given."""
+    """Returns whether a call in a graph may raise for some numbers in its tensors."""
     if target in _SAFE:
         return False
     name = target if type(target) is str else getattr(target, "__name__", "")
     if name == "getitem":
-        # An index that the graph computes may lie outside.
+        # An index that the graph computes may be out of range.
         return _has_nodes(args[1])
     return not (target is getattr or target in RESTORED or (name.removesuffix("_") in NAMES and (op == "call_method" or classify_torch(target) == "op")))
 
@@ -144,15 +144,15 @@ def functions(graph: Graph) -> list[tuple[Any, Iterable[Node]]]:
 
 
 def _called(graph: Graph, names: Set[str]) -> list[Node]:
-    """Returns the operators of these names."""
+    """Returns the nodes of operators with these names."""
     found = [node for function, nodes in functions(graph) if getattr(function, "__name__", "") in names for node in nodes]
     return found + [node for node in graph.find_nodes(op="call_method") if node.target in names]
 
 
 def unneeded(graph: Graph, given: Collection[Node], untyped: Collection[Node]) -> list[Node]:
-    """Returns the nodes that may raise though no number that the graph gives or writes depends on them: a compiler drops those.
+    """Returns the nodes that may raise although no output and no write of the graph depends on them: a compiler drops those.
 
-    ``given``: the graph's outputs. ``untyped``: as above. The nodes are in the graph's order.
+    ``given``: the graph's outputs. ``untyped``: as in `cannot_fail`. The nodes are in the graph's order.
     """
     given = frozenset(given)
     return _unneeded(graph, given, untyped) if _drops(graph, given, untyped) else []
@@ -162,12 +162,12 @@ def _unneeded(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -
     nodes = [node for node in graph.nodes if node.op == "call_function" or node.op == "call_method"]
     names = [_name(node) for node in nodes]
     numbers: set[Node] | None = None
-    # The memory of an input is seen when the graph has run.
+    # The memory of an input can be read after the graph has run.
     needed = {*given, *[node for node in graph.nodes if node.op == "placeholder"]}
     found = []
     for node, name in zip(reversed(nodes), reversed(names), strict=True):
         live = node in needed
-        # Most are, and what they write into does not matter: nothing more is asked of those.
+        # Most nodes are needed, and their targets do not matter: they need no more checks.
         if not live or name in OVERWRITING:
             targets = _written(node)
             live = live or any([not needed.isdisjoint(_viewed(target)) for target in targets])
@@ -184,9 +184,9 @@ def _unneeded(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -
 
 
 def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> bool:
-    """Returns whether a compiler may drop an operator that may raise: most graphs are known by a look at what nobody reads.
+    """Returns whether a compiler may drop an operator that may raise. For most graphs a look at the nodes without readers is enough.
 
-    More is taken for dropped than compilers drop, and nothing less.
+    It may take more operators for dropped than compilers drop, but never fewer.
     """
     numbers: set[Node] | None = None
     dropped = set[Node]()
@@ -194,11 +194,11 @@ def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> b
     for node in _called(graph, _READ_IN_PART):
         doubtful += node.all_input_nodes
     while doubtful:
-        # The last first: what reads a tensor behind a write has been looked at before that.
+        # The last first, so that the readers of a tensor after a write are examined before the write.
         node = doubtful.pop()
         if node.op == "placeholder" or node.op == "output" or node in given or node in dropped or _is_read(node, dropped):
             continue
-        # What has been computed before may be overwritten.
+        # The node may overwrite an earlier result.
         if _name(node) in OVERWRITING:
             return True
         if any([_is_read_behind(node, target, given, dropped) for target in _written(node)]):
@@ -216,22 +216,22 @@ def _is_read(node: Node, dropped: set[Node]) -> bool:
 
 
 def _is_read_behind(node: Node, target: Node, given: frozenset[Node], dropped: set[Node]) -> bool:
-    """Returns whether it is plain that somebody reads what ``node`` writes into ``target``."""
+    """Returns whether it is certain that the numbers that ``node`` writes into ``target`` are read."""
     last = next(reversed(target.users))
     return target.op == "placeholder" or target in given or (last is not node and last not in dropped and _name(last) not in _READ_IN_PART)
 
 
 def _divides(node: Node) -> bool:
-    """Returns whether this is a division that rounds nothing: only those of integers raise."""
+    """Returns whether this is a division without rounding: only divisions of integers raise."""
     return _name(node) in ("div", "divide", "true_divide") and "rounding_mode" not in node.kwargs
 
 
 def kept_outputs(
     graph: Graph, given: Collection[Node], results: Mapping[Node, tuple], tracked: bool, untyped: Collection[Node]
 ) -> list[Node]:
-    """Returns more outputs for a graph, so that no compiler drops an operator which may raise.
+    """Returns more outputs for a graph, so that no compiler drops an operator that may raise.
 
-    ``results``: where the first tensor lies in what each operator gives. ``tracked``: gradients may flow, which these outputs do without.
+    ``results``: by operator, the path to the first tensor in its result. ``tracked``: gradients may flow; these outputs are detached.
     """
     found = []
     for node in unneeded(graph, given, untyped):
@@ -255,12 +255,12 @@ def _behind(graph: Graph, place: Node, op: str, target: Any, *args: Any) -> Node
 
 
 def written_later(graph: Graph, node: Node) -> bool:
-    """Returns whether an operator behind ``node`` writes into its result, or into a view of that."""
+    """Returns whether another operator writes into the result of ``node``, or into a view of it."""
     return any([node in _viewed(target) for other in graph.nodes if other is not node for target in _written(other)])
 
 
 def _written(node: Node) -> list[Node]:
-    """Returns the tensors that an operator writes into, as far as its name and its ``out`` tell."""
+    """Returns the tensors that an operator writes into, according to its name and its ``out``."""
     name, out = _name(node), node.kwargs.get("out") if node.kwargs else None
     if name[-1:] != "_" and node.target not in _SIGNS and out is None:
         return []
@@ -270,7 +270,7 @@ def _written(node: Node) -> list[Node]:
 
 
 def _viewed(node: Node) -> list[Node]:
-    """Returns ``node``, and what it is a view of."""
+    """Returns ``node``, and the nodes that it is a view of."""
     found = [node]
     while _name(node) in VIEWS and node.args and isinstance(node.args[0], Node):
         node = node.args[0]

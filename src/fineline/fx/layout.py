@@ -1,4 +1,4 @@
-"""The layout of what an operator gave, kept without the tensor: enough to make a fake one of it."""
+"""The layout of an operator's result, kept without the tensor: enough to make a fake tensor like it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PLAIN = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 
 
 def layout_of_in_python(t: Tensor) -> Layout | None:
-    """Returns the layout of a tensor; None of one that is not strided, or is quantized."""
+    """Returns the layout of a tensor; None if it is not strided, or is nested or quantized."""
     with torch._C.DisableTorchFunction():
         if t.layout is not torch.strided or t.is_nested or t.is_quantized:
             return None
-        # A fake tensor would ask its mode, which others may see.
+        # ``device`` of a fake tensor would call its mode, which others may see.
         device = t.fake_device if is_a(t, FakeTensor) else t.device
         return Layout(t.shape, t.stride(), t.dtype, device, t.requires_grad)
 
@@ -53,18 +53,18 @@ else:
         _native = None
 
 _layout_natively: Callable[[Any], Any] = (lambda out: NotImplemented) if _native is None else _native.layout_of
-# What says how one tensor is laid out.
+# The types of the layout of one tensor.
 LAYOUTS: tuple[type, ...] = (Layout,) if _native is None else (Layout, _native.Layout)
 
 
 def layout_of(out: Any) -> Any:
-    """Returns the layout of a tensor as above, or those of a list's or a tuple's; None of anything else."""
+    """Returns the layout of a tensor, or a list of layouts for a list or tuple; None for any other object."""
     found = _layout_natively(out)
     return _layout_through_python(out) if found is NotImplemented else found
 
 
 def fake_of(layout: Any, mode: FakeTensorMode) -> Any:
-    """Returns a fake tensor of that layout, or a tuple of them; None where one is not known. Call it in ``mode``."""
+    """Returns a fake tensor with that layout, or a tuple of them; None if a layout is not known. Call it in ``mode``."""
     if type(layout) is list:
         fakes = tuple([fake_of(x, mode) for x in layout])
         return None if any([fake is None for fake in fakes]) else fakes

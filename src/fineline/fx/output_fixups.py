@@ -1,4 +1,4 @@
-"""Inference modes, and views made without a history, which no compiler knows: graphs without them, and their outputs made anew."""
+"""Inference modes, and views without a history, which compilers do not support: removes them from graphs, and restores the outputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fineline.kinds import is_a
 Remake = Callable[[Tensor], Tensor]
 
 
-# Where the node that enters an inference mode keeps the grad mode around it.
+# The key of ``meta`` under which the node that enters an inference mode keeps the grad mode around it.
 OUTSIDE = "grad_mode_outside"
 
 
 def without_modes(graph: Graph) -> None:
-    """Puts changes of the grad mode in the place of those of the inference mode.
+    """Replaces changes of the inference mode by changes of the grad mode.
 
     AOTAutograd fails at a view in an inference mode, and leaves PyTorch's Python dispatcher unusable (torch 2.13).
     """
@@ -38,21 +38,21 @@ def without_modes(graph: Graph) -> None:
 
 
 def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
-    """Returns what makes ``t`` of what a compiled graph gives for it, where that is not the same.
+    """Returns a function that makes a tensor like ``t`` from a compiled graph's output for it; None if the output is like ``t``.
 
-    ``inference_mode``: as where the graph begins; ``leaves``: the graph makes leaves of autograd.
+    ``inference_mode``: whether the graph begins in one; ``leaves``: whether it makes leaves of autograd.
     """
     if t.is_inference():
         return None if inference_mode else _inference_tensor if untracked(t) else _inference_data
     if leaves and t.requires_grad and not t._is_view() and t.grad_fn is None:
         return _leaf
-    # It requires grad for its base does, and has no part in that: AOTAutograd makes the view anew, with a history.
+    # The view requires grad only because its base does, and has no history: AOTAutograd would make it again with one.
     return _bare_view if t.requires_grad and t._is_view() and not disowned(t) and t.grad_fn is None else None
 
 
 def disowned(t: Tensor) -> bool:
-    """Returns whether ``t`` is a view that was made without gradients and then written into: PyTorch forbids to ask for its history."""
-    # Nobody's modes and classes see this.
+    """Returns whether ``t`` is a view that was made without gradients and then written into: PyTorch forbids to read its history."""
+    # The user's modes and classes do not see the read.
     with torch._C.DisableTorchFunction():
         if not (t.requires_grad and t._is_view()):
             return False
@@ -64,7 +64,7 @@ def disowned(t: Tensor) -> bool:
 
 
 def untracked(t: Tensor) -> bool:
-    """Returns whether ``t`` has no version: it was made in an inference mode, and is not the ``data`` of what was. (Fakes may have one.)"""
+    """Returns whether ``t`` has no version: it was made in inference mode and is not ``data`` of such a tensor. (Fakes may have one.)"""
     if not t.is_inference() or is_a(t, FakeTensor):
         return t.is_inference()
     try:
@@ -74,7 +74,7 @@ def untracked(t: Tensor) -> bool:
 
 
 def as_captured(compiled: Callable[..., Any]) -> bool:
-    """Returns whether a backend has given the graph as it is."""
+    """Returns whether a backend has returned the graph itself."""
     return is_a(getattr(compiled, "__self__", None), GraphModule)
 
 

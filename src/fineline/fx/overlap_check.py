@@ -1,4 +1,4 @@
-"""A compiled graph that writes into its inputs, where some lie in memory of others, such as NumPy's: there two may be one without a sign of it."""
+"""A check for compiled graphs that write into inputs in foreign memory, such as NumPy's: two may overlap although their storages differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STORAGE: Any = torch._C.TensorBase.untyped_storage
 
 
 def any_foreign_in_python(inputs: tuple) -> bool:
-    """Returns whether one of the tensors lies in memory that is not PyTorch's alone: of a storage that can't be given more."""
+    """Returns whether one of the tensors is in memory that is not PyTorch's alone: its storage cannot be resized."""
     with torch._C.DisableTorchFunction():
         return any([storage_of(t) and not _STORAGE(t).resizable() for t in inputs])
 
@@ -38,7 +38,7 @@ def apart(compiled: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
     def run(*inputs: Any) -> Any:
         if not any_foreign(inputs) or not lie_on_each_other(inputs):
             return compiled(*inputs)
-        # It may give more since it was made.
+        # The graph may have got more outputs since it was made.
         gm.recompile()
         return as_it_is(gm)(*inputs)
 
@@ -52,6 +52,6 @@ def lie_on_each_other(inputs: tuple) -> bool:
 
 
 def span(t: Tensor) -> tuple[int, int]:
-    """Returns the addresses between which the storage of ``t`` lies."""
+    """Returns the addresses of the start and the end of the storage of ``t``."""
     storage = _STORAGE(t)
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()

@@ -17,9 +17,9 @@ TRUE = sympy.true
 
 
 class Sizes:
-    """The sizes of a graph's inputs and what is known of them, in symbols that are numbered as they appear: each segment has its own.
+    """The sizes of a graph's inputs and the facts about them, in symbols that are numbered as they appear: each segment has its own.
 
-    ``assumed`` is what the backend added when it compiled: whoever takes its program over has to guard that too.
+    ``assumed``: the facts that the backend added when it compiled; a segment that uses its program has to guard them too.
     """
 
     __slots__ = ("_numbered", "_seen", "_shapes", "assumed", "forms", "known")
@@ -31,7 +31,7 @@ class Sizes:
         self.assumed: frozenset | None = frozenset()
 
     def _claims(self, start: int) -> frozenset | None:
-        """Returns what the guards from ``start`` on say of these sizes; None if that depends on others."""
+        """Returns the conditions on these sizes in the guards from ``start`` on; None if one depends on other sizes too."""
         out = set()
         for guard in self._shapes.guards[start:]:
             claim = self._shapes.simplify(guard.expr)
@@ -49,7 +49,7 @@ class Sizes:
         self._shapes = None
 
     def take_over(self, other: Sizes) -> bool:
-        """Returns whether the program that was compiled for ``other`` serves here; if so, guards its assumptions."""
+        """Returns whether the program that was compiled for ``other`` fits here; if so, guards its assumptions."""
         if (self.forms, self.known) != (other.forms, other.known) or other.assumed is None:
             return False
         own = {number: symbol for symbol, number in self._numbered.items()}
@@ -62,7 +62,7 @@ class Sizes:
 
 
 def sizes_of(shapes: ShapeEnv, examples: Sequence[Any]) -> Sizes | None:
-    """Returns the sizes of a graph's inputs; None if a program for them can't serve for others."""
+    """Returns the sizes of a graph's inputs; None if a program for them cannot be used for others."""
     if any([is_a(x, Tensor) and x.layout is not torch.strided for x in examples]):
         return None
     numbers = [n for x in examples for n in ((*x.shape, *x.stride(), x.storage_offset()) if is_a(x, Tensor) else (x,))]
@@ -80,12 +80,12 @@ class Kinds(NamedTuple):
 
     ambient: AmbientFacts
     inputs: tuple
-    # Which inputs share memory, where that matters.
+    # Which inputs share memory, if that matters.
     sharing: tuple[int, ...] | None
     sizes: Sizes | None
 
     def take_over(self, other: Kinds) -> bool:
-        """Returns whether a program for inputs of the ``other`` kinds serves these; if so, guards its assumptions."""
+        """Returns whether a program for inputs of the ``other`` kinds fits these; if so, guards its assumptions."""
         if self[:3] != other[:3] or self.sizes is None or other.sizes is None:
             return self == other
         return self.sizes.take_over(other.sizes)

@@ -1,4 +1,4 @@
-"""A graph that leaves the process: pickled node by node, and loaded as a plain ``torch.fx.GraphModule``."""
+"""A graph that can leave the process: it is pickled node by node, and loaded as a plain ``torch.fx.GraphModule``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from torch.fx import Graph, GraphModule, Node
 
 from fineline.kinds import is_a
 
-# What belongs to a module, and not to the graph that is made again.
+# The attributes that belong to the module, and not to the graph, which is made again.
 _KEPT = ("training", "_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 
 
 class Portable(GraphModule):
-    """FX pickles a graph's code, and runs that with stand-ins for tensors when it is loaded.
+    """A graph module that is pickled node by node.
 
-    Then changes of the grad mode and of autocast are lost, and random numbers become constants. This one is made again node by node.
+    FX pickles a graph's code, and runs it with stand-ins for tensors when it is loaded. That loses changes of the grad mode and of
+    autocast, and makes random numbers constants.
     """
 
     def __reduce__(self) -> tuple:
@@ -33,7 +34,7 @@ class Portable(GraphModule):
 
 
 class _Made:
-    """Is unpickled as what a call gives."""
+    """An object that is unpickled as the result of a call."""
 
     def __init__(self, fn: Callable, *args: Any) -> None:
         self.fn, self.args = fn, args
@@ -48,7 +49,7 @@ def _made_again(graph: Graph) -> _Made:
     for n in graph.nodes:
         args, kwargs = _carried(n.args, nodes), _carried(n.kwargs, nodes)
         nodes[n] = _Made(Graph.create_node, again, n.op, _carried(n.target, nodes), args, kwargs, n.name)
-    # All nodes are there before the graph is used.
+    # All nodes are made before the graph is used.
     return _Made(operator.itemgetter(0), [again, *nodes.values()])
 
 
@@ -74,7 +75,7 @@ def _carried(value: Any, nodes: dict[Node, _Made]) -> Any:
 
 
 def _named_as(fn: FunctionType) -> bool:
-    """Returns whether its module holds it under its name, though it was made in a function: torch.nn.functional.max_pool2d, for one."""
+    """Returns whether its module has ``fn`` under its name, although it was made in a function, as torch.nn.functional.max_pool2d was."""
     return getattr(sys.modules.get(fn.__module__), fn.__name__, None) is fn
 
 
@@ -82,7 +83,7 @@ _TORCH = _Made(importlib.import_module, "torch")
 
 
 def portable(root: nn.Module, graph: Graph, name: str) -> Portable:
-    """Returns the module of ``graph``, which finds in ``root`` what its nodes name; all that ``root`` holds besides goes with it."""
+    """Returns the module of ``graph``, whose nodes name attributes of ``root``; it gets all other attributes of ``root`` too."""
     for child, sub in list(root.named_children()):
         if is_a(sub, GraphModule) and not is_a(sub, Portable):
             root._modules[child] = portable(sub, sub.graph, type(sub).__name__)
@@ -92,13 +93,13 @@ def portable(root: nn.Module, graph: Graph, name: str) -> Portable:
 
 
 def _objects(graph: Graph) -> list[str]:
-    """Returns the attributes that nodes read which are neither tensors nor modules."""
+    """Returns the names of the attributes that nodes read and that are neither tensors nor modules."""
     holder = graph.owning_module
     return [n.target for n in graph.nodes if n.op == "get_attr" and n.target in vars(holder)]
 
 
 def put(root: nn.Module, path: str, value: Any, persistent: bool = True) -> None:
-    """Makes ``value`` an attribute of ``root``, in modules of modules as its path says."""
+    """Makes ``value`` an attribute of ``root`` at a dotted ``path``, and makes the modules on the path."""
     *around, name = path.split(".")
     for part in around:
         if part not in root._modules:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.cpython.c_callables import CallableSpec, parsed, rows
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.objects.polyfills import POLYFILLS
 from fineline.symbolic.arithmetic import FUNCTIONS
@@ -28,8 +29,8 @@ def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
 
 SPECS: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
 # An operator but on symbolic numbers: `torch.Size.numel`.
-_ON_SYMBOLS = {id(fn): CallableSpec("unknown", symbolic=form) for fn, form in FUNCTIONS.items() if fn not in SPECS}
-_BY_ID: Mapping[int, CallableSpec] = MappingProxyType(_ON_SYMBOLS | {id(fn): spec for fn, spec in SPECS.items()})
+_ON_SYMBOLS = [(fn, CallableSpec("unknown", symbolic=form)) for fn, form in FUNCTIONS.items() if fn not in SPECS]
+_BY_IDENTITY = IdentityMap((*_ON_SYMBOLS, *SPECS.items()))
 
 
 def spec_of(fn: object) -> CallableSpec:
@@ -38,7 +39,7 @@ def spec_of(fn: object) -> CallableSpec:
     Looks up by identity, so never runs a `__hash__` or `__eq__` of the user's. A classmethod such as `dict.fromkeys` is a new
     object each time it is read: it is found by value, bound to the type that defines it, and also as the descriptor in that type.
     """
-    spec = _BY_ID.get(id(fn))
+    spec = _BY_IDENTITY.get(fn)
     if spec is None:
         return SPECS.get(fn, UNKNOWN) if type(fn) is types.BuiltinFunctionType else UNKNOWN
     return spec

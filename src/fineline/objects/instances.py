@@ -13,14 +13,15 @@ from torch import Tensor
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import type_info
 from fineline.objects.polyfills import POLYFILLS
 from fineline.tracing.interp import Call, Interp
 
-C_NEW = frozenset(
-    id(t.__new__)
+C_NEW = IdentitySet(
+    t.__new__
     for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
 )
 # What walks the iterable that such a class is made of.
@@ -43,7 +44,7 @@ def make_instance(call: Call) -> Frame | None:
     if is_a(new, types.FunctionType):
         interp.class_value(new)
         return interp.call(call.frame, new, [cls, *args], kwargs, initialise)
-    if id(new) not in C_NEW and not issubclass(cls, BaseException):
+    if new not in C_NEW and not issubclass(cls, BaseException):
         raise call.graph_break("FL422", f"making a {cls.__qualname__}, whose memory C lays out")
     if new is object.__new__:
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))

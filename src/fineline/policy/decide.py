@@ -59,12 +59,12 @@ class Rules:
         rule = MARKS.get(fn) if MARKS.objects else None
         exact = self.exact
         if rule is None and exact.objects:
-            rule = exact.objects.get(id(fn))
+            rule = exact.objects.get(fn)
         if t is types.FunctionType:
             if rule is None and args and (exact.by_holder or MARKS.holders):
                 rule = self._of_holder(fn, args[0])
             if rule is None and exact.parts:
-                rule = exact.parts.get(id(fn))
+                rule = exact.parts.get(fn)
         elif rule is None and t is not types.BuiltinFunctionType and (MARKS.objects or exact.classes):
             for k in self._kin(fn if is_a(fn, type) else t):
                 rule = MARKS.get(k) or exact.class_rule(k)
@@ -108,7 +108,7 @@ class Rules:
         if rule is not None:
             return rule
         cls = holder if is_a(holder, type) else type(holder)
-        found = MARKS.get(holder) or exact.objects.get(id(holder))
+        found = MARKS.get(holder) or exact.objects.get(holder)
         if found is not None and defines(cls.__mro__, fn):
             return found
         for k in self._kin(cls):

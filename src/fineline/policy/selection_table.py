@@ -6,6 +6,7 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.selector import Selector, parts
@@ -17,46 +18,44 @@ class Table:
     KINDS = ("object", "method", "class")
 
     def __init__(self) -> None:
-        self.objects: dict[int, Rule] = {}
-        self.methods: dict[tuple[int, int], Rule] = {}
-        self.classes: dict[int, Rule] = {}
+        self.objects = IdentityMap[Rule]()
+        # By function, and by the object or class whose method it is.
+        self.methods = IdentityMap[IdentityMap[Rule]]()
+        self.classes = IdentityMap[Rule]()
         # Classes in classes, and static methods, which are called without their class.
-        self.parts: dict[int, Rule] = {}
+        self.parts = IdentityMap[Rule]()
         # Whether a class or an instance is selected: then a call's first argument matters.
         self.by_holder = False
-        self._kin_of: dict[int, tuple[type, tuple[type, ...]]] = {}
-        # What is selected is held, as its id is a key.
-        self._kept: list[Any] = []
+        self._kin_of = IdentityMap[tuple[type, ...]]()
 
     def add(self, s: Selector, rule: Rule) -> None:
-        self._kept.append(s.key)
         if s.kind == "method":
-            self.methods[id(s.key[0].obj), id(s.key[1].obj)] = rule
+            fn, holder = s.key
+            self.methods.setdefault(fn.obj, IdentityMap())[holder.obj] = rule
             self.by_holder = True
             return
         target = s.key.obj
         if s.kind == "object":
-            self.objects[id(target)] = rule
+            self.objects[target] = rule
             self.by_holder = self.by_holder or type(target) is not types.FunctionType
             return
         self.by_holder = True
-        self.classes[id(target)] = rule
+        self.classes[target] = rule
         # What is allowed is the class's own call: `apply` of a torch.autograd.Function.
         for part in parts(target) if rule.verb != "allow" else ():
-            self.parts[id(part)] = rule
-            self._kept.append(part)
+            self.parts[part] = rule
 
     def __bool__(self) -> bool:
-        return bool(self._kept)
+        return bool(self.objects or self.methods or self.classes)
 
     def get(self, fn: Any, t: type, args: Any) -> Rule | None:
         """Returns the rule for a call of ``fn``, which is of type ``t``."""
-        rule = self.objects.get(id(fn))
+        rule = self.objects.get(fn)
         if rule is not None:
             return rule
         if t is types.FunctionType:
             rule = self.of_holder(fn, args[0]) if args and self.by_holder else None
-            return rule or self.parts.get(id(fn))
+            return rule or self.parts.get(fn)
         if self.classes and t is not types.BuiltinFunctionType:
             for k in self.kin(fn if is_a(fn, type) else t):
                 return self.class_rule(k)
@@ -68,7 +67,7 @@ class Table:
         if rule is not None:
             return rule
         cls = holder if is_a(holder, type) else type(holder)
-        rule = self.objects.get(id(holder))
+        rule = self.objects.get(holder)
         if rule is not None and defines(cls.__mro__, fn):
             return rule
         for k in self.kin(cls):
@@ -78,21 +77,21 @@ class Table:
 
     def method_rule(self, fn: Any, holder: Any) -> Rule | None:
         """Returns the rule for the method ``fn`` of ``holder``, or of a class that it is of."""
-        if not self.methods:
+        by_holder = self.methods.get(fn)
+        if by_holder is None:
             return None
-        own = [id(k) for k in (holder if is_a(holder, type) else type(holder)).__mro__]
-        return next((rule for rule in [self.methods.get((id(fn), key)) for key in (id(holder), *own)] if rule is not None), None)
+        classes = (holder if is_a(holder, type) else type(holder)).__mro__
+        return next((rule for rule in map(by_holder.get, (holder, *classes)) if rule is not None), None)
 
     def class_rule(self, cls: type) -> Rule | None:
-        return self.classes.get(id(cls)) or self.parts.get(id(cls))
+        return self.classes.get(cls) or self.parts.get(cls)
 
     def kin(self, cls: type) -> Iterable[type]:
         """Returns the classes with a rule that ``cls`` is or inherits from, the nearest first."""
-        found = self._kin_of.get(id(cls))
+        found = self._kin_of.get(cls)
         if found is None:
-            # Held as long as the rules, as its id is the key.
-            found = self._kin_of[id(cls)] = cls, tuple([k for k in cls.__mro__ if self.class_rule(k) is not None])
-        return found[1]
+            found = self._kin_of[cls] = tuple([k for k in cls.__mro__ if self.class_rule(k) is not None])
+        return found
 
 
 def defines(classes: tuple[type, ...], fn: Any) -> bool:

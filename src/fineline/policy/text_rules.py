@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.policy.operator_rules import OperatorRules, globs_over
 from fineline.policy.rule import Rule
@@ -33,9 +34,9 @@ class TextRules:
         self._files: list[tuple[Callable[[str], Any], Rule]] = []
         self._name_globs, self._file_globs = globs_over("name", rules), globs_over("file", rules, _matches_any)
         self._disallows = any([rule.verb == "disallow" for rule in rules])
-        # What was found: by module, name and file of functions; by identity of other objects, which are held, as their ids are the keys.
+        # What was found: by module, name and file of functions; by identity of other objects.
         self._found: dict[tuple, Rule | None] = {}
-        self._held: dict[int, tuple[Any, Rule | None]] = {}
+        self._held = IdentityMap[Rule | None]()
         self._spellings: dict[str, tuple[str, ...]] = {}
 
     def __bool__(self) -> bool:
@@ -82,14 +83,13 @@ class TextRules:
     def decide(self, fn: Any, t: type, args: Any) -> Rule | None:
         """Returns the rule for a call of ``fn``, which is of type ``t``."""
         if t is LRU_TYPE and is_a(getattr(fn, "__wrapped__", None), types.FunctionType):
-            return self._named.objects.get(id(fn)) or self.decide(fn.__wrapped__, types.FunctionType, args)
+            return self._named.objects.get(fn) or self.decide(fn.__wrapped__, types.FunctionType, args)
         if t is types.FunctionType:
             target, key = fn, (fn.__module__, fn.__qualname__, fn.__code__.co_filename)
             found = self._found.get(key, UNSEEN)
         else:
             target = fn if is_a(fn, type) or t is types.BuiltinFunctionType or t in DESCRIPTORS else t
-            # Held as long as the rules, as its id is the key.
-            key, found = (_module(target), getattr(target, "__qualname__", None), None), self._held.get(id(target), (None, UNSEEN))[1]
+            key, found = (_module(target), getattr(target, "__qualname__", None), None), self._held.get(target, UNSEEN)
         if found is UNSEEN and self._later:
             self._look_again()
         rule = self._named.get(fn, t, args) if self._named else None
@@ -100,7 +100,7 @@ class TextRules:
             if t is types.FunctionType:
                 self._found[key] = found
             else:
-                self._held[id(target)] = target, found
+                self._held[target] = found
         return found
 
     def look(self, module: Any, qualname: Any, file: str | None, target: Any) -> Rule | None:

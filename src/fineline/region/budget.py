@@ -1,4 +1,4 @@
-"""How long a region goes on capturing: its recompile limit, the calls that its programs missed, and the reasons to run calls eagerly."""
+"""The limits of a region's captures: the recompile limit, the calls that fitted no program, and the reasons to run calls eagerly."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fineline.tensor_ops.user_modes import watching
 
 log = logging.getLogger("fineline")
 
-# So often a region drops all programs to capture its calls from their start. Each time it makes up to as many as the limit allows.
+# How often a region drops all programs to capture its calls from their start. Each time it makes up to as many as the limit allows.
 MOST_STARTS = 8
-# If the rests of so many calls ran eagerly after a graph break, and took this share of the time, such calls had better begin eagerly.
+# If the rests of so many calls ran eagerly after a graph break, and took this share of the time, calls run eagerly from their start.
 RESTS, MOST_OF_TIME = 8, 0.25
 
 
 class Misses:
-    """The calls that fitted no program, by the guards that they failed."""
+    """Counts the calls that fitted no program, by the guard that failed."""
 
     def __init__(self) -> None:
         self._guards: Counter[str] = Counter()
@@ -91,7 +91,7 @@ class Budget:
             self.programs, self._counted = self.programs + 1, call
 
     def start_anew(self) -> None:
-        """Counts no program so far against the limit, as all are dropped."""
+        """Stops counting the programs so far against the limit, because all are dropped."""
         if self.may_start_anew:
             self._starts, self._uncounted = self._starts + 1, self.programs
 
@@ -100,7 +100,7 @@ class Budget:
         return self._misses.explain(entry_point, args, kwargs, self.programs)
 
     def report_limit(self, programs: int, entry_point: EntryPoint, args: tuple, kwargs: dict) -> None:
-        """Says once that nothing more is captured at ``entry_point``, and why; if the limit is an error, raises it at each such call."""
+        """Reports once that nothing more is captured at ``entry_point``, and why; if the limit is an error, raises it at each such call."""
         if self._reports.said("limit") and not self._options.limit_is_error:
             return
         why = self.why_missed(entry_point, args, kwargs)
@@ -121,13 +121,13 @@ class EagerReasons:
     def __init__(self, fn: Callable, options: Options, reports: Reports) -> None:
         # Why calls of this function are never captured.
         self.refusal = _refusal(fn)
-        # What captures have found out, until the region is reset.
+        # A reason that captures have found, until the region is reset.
         self.reason: str | None = None
-        # Whether calls under hooks on saved tensors do.
+        # Whether calls under hooks on saved tensors run eagerly.
         self.under_hooks = False
         self._options, self._reports = options, reports
         self._failures = 0
-        # When the rests of calls began and ended that ran eagerly after a graph break, as the limit was reached.
+        # The times of begin and end of the rests of calls that ran eagerly after a graph break, because the limit was reached.
         self._rests: deque[tuple[float, float]] = deque(maxlen=RESTS)
 
     def forget(self) -> None:
@@ -153,7 +153,7 @@ class EagerReasons:
     def count_rest(self, began: float) -> bool:
         """Counts the rest of a call that ran eagerly since ``began``; returns whether such rests take too much of the time.
 
-        The interpreter is some 50 times slower than Python: where calls spend their time in it, they are eager from their start.
+        The interpreter is about 50 times slower than Python: calls that spend their time in it are faster if they run eagerly at once.
         """
         now = time.monotonic()
         self._rests.append((began, now))
@@ -188,7 +188,7 @@ def _refusal(fn: Callable) -> str | None:
 
 
 def ambient_refusal() -> str | None:
-    """Returns what of the state of PyTorch or of fineline keeps a call that is made now from being captured; None if nothing does."""
+    """Returns the state of PyTorch or fineline, in words, that prevents the capture of a call made now; None if there is none."""
     if None in SCOPE.blocks:
         return "the call is made in a with disable() block"
     if (mode := watching()) is not None:

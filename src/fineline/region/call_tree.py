@@ -1,4 +1,4 @@
-"""The interpreter when ``explain`` watches: it keeps a tree of the calls it meets. Other captures pay nothing for it."""
+"""The interpreters of captures that ``explain`` watches: they keep a tree of the calls. Other captures pay nothing for it."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.interp import CaptureHost, Interp, InterpreterOptions
 from fineline.tracing.lessons import Lessons
 
-# The namespaces of operators that PyTorch brings.
+# The namespaces of PyTorch's own operators.
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
-# What calls of custom operators go through in Python.
+# Python code through which calls of custom operators go: it gets no node.
 _PASSED = frozenset({CustomOpDef.__call__.__code__})
 
-# A program that calls for ever may have calls for ever.
+# A program that runs for ever would make a tree without end.
 MOST_NODES = 100_000
 
 
 class Tree:
-    """The calls so far. ``under_way``: the eager calls that are being made, under the root."""
+    """The calls so far. ``under_way``: the root, and the eager calls in progress below it."""
 
     def __init__(self, name: str, place: tuple[str, int]) -> None:
         self.root = Node(name, *place, "captured")
         self.under_way = [self.root]
-        # Of each place after a graph break, the nodes of the frames, the innermost first, that were left there last.
+        # By place after a graph break: the nodes of the frames that were last suspended there, the innermost first.
         self.left: dict[Any, list[Node | None]] = {}
         self._size = 1
 
@@ -64,16 +64,16 @@ class Tree:
         return only if only in root.children[:1] else root
 
 
-# Whose a frame under way in an eager call is. Fineline's: with all that it calls for itself, such as listeners and backends.
+# The owner of a frame that runs in an eager call. fineline's frames include all that it calls itself, such as listeners and backends.
 USERS, LIBRARYS, FINELINES = "user", "library", "fineline"
 
 
 class EagerCalls:
-    """Adds to a tree the calls of the user's functions inside of an eager call, as long as nobody else watches calls."""
+    """Adds the calls of user functions inside an eager call to a tree, unless another profiler is active."""
 
     def __init__(self, tree: Tree, outermost: CodeType | None) -> None:
         self.tree, self.outermost = tree, outermost
-        # The frames under way, whose they are, and whether each has a node.
+        # The running frames, with the owner of each, and whether it has a node.
         self.frames: list[tuple[FrameType, str, bool]] = []
 
     def __enter__(self) -> None:
@@ -87,7 +87,7 @@ class EagerCalls:
             self._leave()
 
     def see(self, frame: FrameType, what: str, _: object) -> None:
-        """Hears what Python's profiler hears."""
+        """Handles an event of Python's profiler."""
         if what == "return" and self.frames and self.frames[-1][0] is frame:
             self._leave()
         elif what == "call":
@@ -96,14 +96,14 @@ class EagerCalls:
     def _enter(self, frame: FrameType) -> None:
         code, tree = frame.f_code, self.tree
         if code is self.outermost:
-            # It has its node already.
+            # The frame has a node already.
             whose, shown, self.outermost = USERS, False, None
         else:
             whose = self._whose(frame)
             shown = whose is USERS
         if shown:
             caller = tree.under_way[-1]
-            # A generator that goes on is the call that began it.
+            # A generator that is resumed belongs to the call that started it.
             again = code.co_flags & CO_GENERATOR and caller.children and caller.children[-1].name == code.co_qualname
             place = (code.co_filename, code.co_firstlineno)
             tree.under_way.append(caller.children[-1] if again else tree.add(caller, code.co_qualname, place, "eager"))
@@ -117,7 +117,7 @@ class EagerCalls:
         if by is FINELINES or (caller is not None and is_own(caller.f_code) and not is_stand_in(caller.f_code)):
             return FINELINES
         if code.co_filename.startswith("<"):
-            # What is made of a text is of whoever runs it: libraries make classes that way.
+            # Code that is compiled from a text belongs to its caller: libraries make classes that way.
             return by
         return LIBRARYS if is_library(code.co_filename) else USERS
 
@@ -127,7 +127,7 @@ class EagerCalls:
 
 
 class _Counting(TensorOps):
-    """Counts each frame's operators; a custom operator is a call of its own."""
+    """Counts the operators of each frame; a custom operator is a call of its own."""
 
     def record(self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
         super().record(interp, op, target, fx_args, fx_kwargs, result, untyped)
@@ -154,13 +154,13 @@ def _custom_operator(target: Any) -> str:
 
 
 class _WatchedCalls(Interpreter):
-    """An interpreter that writes down whom it calls."""
+    """An interpreter that records its calls in a tree."""
 
     tree: Tree
-    # The calls in the bodies of the operator that is captured next, and in those of the latest.
+    # The nodes of the bodies of the operator that is recorded next, and of the latest one.
     bodies: list[Node]
     latest: list[Node]
-    # What of the tree is new since the last graph break: nodes with their parents, and of whom each operator was.
+    # The parts of the tree that are new since the last graph break: nodes with their parents, and operators with their nodes.
     new_nodes: list[tuple[Node, Node]]
     new_operators: list[tuple[Node, int]]
 
@@ -169,7 +169,7 @@ class _WatchedCalls(Interpreter):
         self._begin_segment()
 
     def outermost(self) -> Node:
-        """Returns the node for what is called by no frame of this machine's."""
+        """Returns the node for calls that no frame of this interpreter makes."""
         return self.tree.under_way[-1]
 
     def node_of(self, f: Frame | None) -> Node:
@@ -186,7 +186,7 @@ class _WatchedCalls(Interpreter):
         return node
 
     def note_operator(self) -> None:
-        """Hears of an operator, which may run the bodies that have just been captured."""
+        """Counts an operator, which may run the bodies that have just been captured."""
         node = self.node_of(self.frame)
         self._count(node, 1)
         self.new_nodes += [(node, body) for body in self.bodies]
@@ -209,7 +209,7 @@ class _WatchedCalls(Interpreter):
             self._count(node, operators)
             caller.children[:] = [child for child in caller.children if not any([child is body for body in self.latest])]
             if colour == "captured":
-                # What was captured for an opaque call, before something in it was met that no graph can hold, is not what runs.
+                # Not for an opaque call: its capture may have ended at code that no graph can contain, and is not what runs.
                 node.children += self.latest
 
     def forget_calls(self) -> None:
@@ -235,7 +235,7 @@ class _WatchedCalls(Interpreter):
 
 
 class _WatchedBody(_WatchedCalls, Trial):
-    """A trial that is watched: its calls are those of a body of the operator that it is for, if it gives one."""
+    """A trial that is watched: if it succeeds, its calls are those of a body of the operator that it is made for."""
 
     def watch_body(self) -> None:
         self.root = Node("", "", 0, "captured")
@@ -311,12 +311,12 @@ class Watched(_WatchedCalls):
 
 
 def _called(graph_break: GraphBreak) -> Any:
-    """Returns what runs at a graph break."""
+    """Returns the callable that runs at a graph break."""
     return wrapped(graph_break.args_[0] if is_a(graph_break.fn, FrameRunner) else graph_break.fn)
 
 
 def _code_of(fn: Any) -> CodeType | None:
-    """Returns the code of a function; of one that a library has wrapped, as PyTorch's marks do, its own."""
+    """Returns the code of a function, without the wrappers of libraries, such as PyTorch's marks; None if it has no code."""
     code: CodeType | None = getattr(fn, "__code__", None)
     while code is not None and is_library(code.co_filename) and is_a(inner := getattr(fn, "__wrapped__", None), types.FunctionType):
         fn, code = inner, inner.__code__

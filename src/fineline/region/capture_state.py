@@ -1,4 +1,4 @@
-"""The capture that is under way in a region: its lock and thread, and what one attempt leaves to the next."""
+"""The state of a region's capture in progress: its lock and thread, and the notes of one attempt for the next."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class CaptureState:
         self._lock = threading.RLock()
         # The thread that captures.
         self.thread: int | None = None
-        # An exception from outside that has come into a capture, and is leaving it.
+        # An exception from outside that has interrupted a capture, and is leaving it.
         self._interrupt: BaseException | None = None
-        # Calls that a cache of the user's has seen in an attempt that begins again; the next attempt does not make them again.
+        # Calls that the user's caches have counted in an attempt that restarts; the next attempt does not make them again.
         self._cached_calls: list[tuple[Any, Any]] = []
         _ALL.add(self)
 
@@ -25,9 +25,9 @@ class CaptureState:
     def try_lock(self, locked: list[bool]) -> None:
         """Appends to ``locked`` whether this thread has got the lock.
 
-        The user's code runs under the lock: to wait for another thread that captures could be to wait for ever.
+        Does not wait for it: user code runs under the lock, so that a wait for another capturing thread could be a deadlock.
         """
-        # One call into C: no exception from outside can come between the lock and the note of it.
+        # One call into C, so that no exception from outside can come between the lock and its note.
         locked.extend(map(self._lock.acquire, (False,)))
 
     def unlock(self) -> None:
@@ -59,7 +59,7 @@ class CaptureState:
         self.thread = threading.get_ident()
 
     def end(self, before: int | None) -> None:
-        """Ends a capture; ``before``: the thread that captured as it began, as captures of one region may lie in one another."""
+        """Ends a capture. ``before``: the thread that was capturing when it began, because captures of one region may be nested."""
         self.thread = before
 
     # -- from one attempt to the next ----------------------------------------------------------------------------------
@@ -68,12 +68,12 @@ class CaptureState:
         self._interrupt = error
 
     def was_interrupted_by(self, error: BaseException) -> bool:
-        """Returns whether ``error`` is the exception from outside that ended the latest capture, which is forgotten."""
+        """Returns whether ``error`` is the exception from outside that ended the latest capture, and forgets that exception."""
         found, self._interrupt = error is self._interrupt, None
         return found
 
     def leave_cached_calls(self, calls: list[tuple[Any, Any]]) -> None:
-        """Leaves the calls that caches have seen to the attempt that comes next."""
+        """Passes the calls that caches have counted to the next attempt."""
         self._cached_calls = calls
 
     def take_cached_calls(self) -> list[tuple[Any, Any]]:
@@ -81,7 +81,7 @@ class CaptureState:
         return calls
 
 
-# Those of all regions of the process: a forked child has none of the threads that may hold their locks.
+# The states of all regions of the process: a forked child does not have the threads that may hold their locks.
 _ALL: weakref.WeakSet[CaptureState] = weakref.WeakSet()
 
 

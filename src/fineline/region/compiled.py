@@ -1,5 +1,5 @@
-"""The callable that ``compile`` returns for a function, also a compiled module's ``forward``: it has the name of the function, binds
-like it, and is called without Python code in between."""
+"""The callable that ``compile`` returns for a function, and the ``forward`` of a compiled module. Each has the name of the original,
+binds like it, and calls the dispatcher without Python code in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from fineline.region.region import Region
 
-# What libraries look at to know a function's parameters.
+# The attributes by which libraries find a function's parameters.
 _MADE_OF = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"})
 _NAMED = _MADE_OF.union(functools.WRAPPER_ASSIGNMENTS)
 
@@ -21,10 +21,10 @@ _NAMED = _MADE_OF.union(functools.WRAPPER_ASSIGNMENTS)
 class Compiled:
     """A compiled function. ``__wrapped__`` is the original; ``rebuild(fn)`` compiles another in the same way.
 
-    A bound method is copied and pickled as one: the copy of a module that has compiled a method of its own goes on with its own weights.
+    A bound method is copied and pickled as one: if a module has compiled its own method, the copy's method uses the copy's weights.
     """
 
-    # A call finds the region's dispatcher in the slot: no Python frame of fineline's runs on a warm call.
+    # A call finds the region's dispatcher in the slot, so that a warm call runs no Python frame of fineline.
     fineline_original = "__wrapped__"
     __slots__ = ("__call__", "__dict__", "__weakref__", "_rebuild", "_region")
 
@@ -46,7 +46,7 @@ class Compiled:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def get_compiler_config(self) -> Any:
-        """Returns Inductor's settings for this function; None behind another backend. PyTorch's compiled functions have it."""
+        """Returns Inductor's settings for this function; None with another backend. PyTorch's compiled functions have this method."""
         return self._region.backend.settings()
 
     def __repr__(self) -> str:
@@ -61,9 +61,9 @@ class Compiled:
 
 
 class Forward:
-    """The ``forward`` of a compiled module: runs what a call of that runs, and looks like the original's.
+    """The ``forward`` of a compiled module: runs the same code as a call of the module, and looks like the original's.
 
-    ``rebuild(module)`` gives it for a copy of the module.
+    ``rebuild(module)`` makes the region for a copy of the module.
     """
 
     fineline_original = "_orig_mod"

@@ -33,7 +33,7 @@ from fineline.torch_facts.thread_state import CallState, Standing
 
 log = logging.getLogger("fineline")
 
-# Whose frames hold nothing of the user's.
+# The files whose frames hold no objects of the user's code.
 INSIDE = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, contextlib.__file__)
 
 
@@ -42,7 +42,7 @@ class CompiledGraphs:
 
     def __init__(self, fn: Callable, backend: Backend, options: Options, reports: Reports, watch: Watch) -> None:
         self.graphs: list[GraphModule] = []
-        # With the graph's place in the code, where the backend is the user's.
+        # The place of the graph in the code is kept only for a user's backend.
         self._compiled: list[tuple[GraphModule, Kinds, GraphPlace, Callable]] = []
         self.backend = backend
         self._fn, self._options, self._reports, self._watch = fn, options, reports, watch
@@ -53,7 +53,7 @@ class CompiledGraphs:
 
     @property
     def are_seen(self) -> bool:
-        """Returns whether anybody is going to look into the graphs: a backend, or who reads PyTorch's structured trace."""
+        """Returns whether the backend, or a reader of PyTorch's structured trace, will inspect the graphs."""
         return bool(self.backend.sees_graphs or TRACE.is_read)
 
     @property
@@ -63,10 +63,10 @@ class CompiledGraphs:
         return self.backend.min_graph_operators if own is None else own
 
     def compile(self, gm: CapturedGraph, examples: list, kinds: Kinds | None) -> Callable:
-        """Hands a graph to the backend, unless that has compiled an equal one for inputs of the same kinds.
+        """Compiles a graph with the backend, unless that has compiled an equal one for inputs of the same kinds.
 
-        A user's own backend gets each graph that lies at another place in the code, however equal: what it makes may depend on that.
-        A known graph with more outputs serves too; then ``gm`` gets the same outputs.
+        A user's backend gets equal graphs from different places in the code separately, because its result may depend on the place.
+        A known graph with more outputs is used too; then ``gm`` gets the same outputs.
         """
         place = () if self.backend.builtin else place_of_graph(gm._graph)
         for known, its_kinds, its_place, compiled in self._compiled:
@@ -79,7 +79,7 @@ class CompiledGraphs:
             Description(gm, examples, self.are_seen)
         made = self._compile(gm, examples)
         if made is None:
-            # The next graph that is like this one is compiled.
+            # A later graph like this one is compiled.
             return as_it_is(gm)
         if kinds is not None:
             if kinds.sizes is not None:
@@ -88,7 +88,7 @@ class CompiledGraphs:
         return made
 
     def _compile(self, gm: CapturedGraph, examples: list) -> Callable | None:
-        """Returns what the backend makes of a graph; None if other threads keep it from that now."""
+        """Returns the compiled graph; None if other threads hold PyTorch's tracers now."""
         plain = self.backend.name == "eager"
         state, stop = Standing(AMBIENT.now()) if plain else CallState(), None
         at = self._reports.place
@@ -99,11 +99,11 @@ class CompiledGraphs:
                     return compile_graph(self.backend, gm, examples, where)
                 return TRACERS.holding(compile_graph, self.backend, gm, examples, where)
         except BaseException as e:
-            # What has come from outside may have gone through the hands of compilers.
+            # Compilers may have wrapped an exception from outside.
             stop = asynchronous(e)
             if stop is not None:
                 clear_frames_of(e, INSIDE)
-            # AOTAutograd that fails inside of a transform of the graph does not leave it.
+            # If AOTAutograd fails inside a transform of the graph, it does not leave the transform.
             state.put_back()
             if is_a(e, TracersBusy):
                 self._reports.note_call("eager", "FL435", str(e))
@@ -115,7 +115,7 @@ class CompiledGraphs:
         try:
             raise stop
         finally:
-            # Its traceback leads here.
+            # Its traceback refers to this frame.
             del stop
 
     def _runs_as_captured(self, e: BaseException) -> bool:
@@ -129,7 +129,7 @@ class CompiledGraphs:
         return True
 
     def failed(self, error: BaseException, times: int) -> None:
-        """Reports that a compiled graph has raised, for the ``times``-th time, and the code that it was captured from does not."""
+        """Reports that a compiled graph has raised, for the ``times``-th time, but the code that it was captured from has not."""
         where, text = self._reports.where, told(error)
         self._reports.note_call_once("eager", "FL304", text)
         if times > 1 and not self._options.fall_back:

@@ -1,4 +1,4 @@
-"""Guards, misses and places in the user's words."""
+"""Descriptions of guards, misses and places for users."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def guard_at(segment: ResidualProgram, at: int) -> Guard:
 
 
 def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
-    """Returns all that a program checks before it runs."""
+    """Returns all guards of a program."""
     return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
 
 
@@ -54,7 +54,7 @@ def describe_guards(segment: ResidualProgram) -> list[str]:
 
 
 def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:
-    """Returns the guard that a call failed: the user's expression, what it was and what it is, and where it is read."""
+    """Describes the guard that a call failed: the user's expression, its value then and now, and where it is read."""
     reference = ReferenceProgram(len(roots), segment.steps[: at + 1], ())
     _, _, change = reference.explain(roots).partition(": ")
     change = _of_sources(segment, at) or change or "changed"
@@ -62,7 +62,7 @@ def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:
 
 
 def _of_sources(segment: ResidualProgram, at: int) -> str:
-    """Returns what a call has changed, of a guard that is about several sources or an attribute that is absent; "" for another one."""
+    """Describes the change behind a failed guard on several sources or on an absent attribute; "" for other guards."""
     op, _, _, payload = segment.steps[at]
     sources = segment.reads.sources
     if op == "same":
@@ -81,7 +81,7 @@ def _of_sources(segment: ResidualProgram, at: int) -> str:
 
 
 def _listed(texts: list[str]) -> str:
-    """Returns a few of many."""
+    """Returns the first few texts in a sentence, with the number of the others."""
     shown = texts[:_MOST_NAMES] + [f"{len(texts) - _MOST_NAMES} others"] * (len(texts) > _MOST_NAMES)
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
@@ -173,7 +173,7 @@ def user_place(f: Frame | None, fn: Any) -> tuple[str, int]:
 
 
 def selector_of(f: Frame | None) -> str:
-    """Returns the name of the function of the innermost frame that is the user's, as rules take it."""
+    """Returns the name of the function of the innermost user frame, in the form that rules take."""
     f = user_frame(f)
     return place_text(f.info.code, f.globals.get("__name__")) if f is not None else ""
 

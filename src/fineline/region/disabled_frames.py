@@ -1,4 +1,4 @@
-"""``disable(recursive=False)``: a function's own frame runs in Python, and what it calls is captured again."""
+"""``disable(recursive=False)``: a function's own frame runs in Python, and its callees are captured again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # captured
 
 
 def _applying(code: types.CodeType) -> Any:
-    """Returns an ``_apply`` for functions of that code, named like these and, for messages, placed where they are."""
+    """Returns an ``_apply`` for functions with that code, with their name and, for messages, their place."""
     apply: Any = types.FunctionType(_apply.__code__, _apply.__globals__, code.co_name)
     apply.__qualname__, apply.__wrapped__ = code.co_qualname, types.SimpleNamespace(__code__=code)
     return apply
@@ -47,7 +47,7 @@ class FrameRunner:
         # A weak method: the region owns this object.
         self.make_region = make_region
         self.options, self.lessons = options, lessons
-        # By the frame's code and that of what it calls (or the module), which the entry keeps alive.
+        # By the code of the frame and of its callee (or the module): the entry keeps both alive.
         self._children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def forget(self) -> None:
@@ -73,11 +73,11 @@ class FrameRunner:
             result = done.value
         finally:
             interp.eager_frame = interp.frame = None
-        # Each step of a generator is such a frame's.
+        # Each step of a generator runs in such a frame.
         return real_generator(result) if type(result) is InterpretedGenerator else result
 
     def calling(self, target: types.FunctionType, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function in Python; those that it is given become regions."""
+        """Calls a function in Python; the functions among its arguments become regions."""
         return target(*[self._given(target, a) for a in args], **{name: self._given(target, a) for name, a in kwargs.items()})
 
     def _given(self, caller: types.FunctionType, fn: Any) -> Any:
@@ -85,10 +85,10 @@ class FrameRunner:
             return fn
         return functools.partial(self._child(caller.__code__, fn.__code__, None), fn)
 
-    frame = None  # what a Capture asks of its interpreter
+    frame = None  # a SegmentTrace reads it of its interpreter
 
     def _call_out(self, caller: types.CodeType, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
-        """Returns what runs a call that the frame makes itself; None: the interpreter is to."""
+        """Returns a function that makes a call of the frame; None if the interpreter runs the call."""
         kwargs = kwargs or {}
         if is_a(fn, nn.Module):
             region = self._child(caller, fn, fn)
@@ -102,7 +102,7 @@ class FrameRunner:
         return lambda: applied(fn, *args, **kwargs)
 
     def _child(self, caller: types.CodeType, key: Any, fn: Callable | None) -> Any:
-        """Returns a region for ``fn``; for functions of the code ``key``, which are given to it, if that is None."""
+        """Returns a region for ``fn``; if that is None, one whose first argument is a function with the code ``key``."""
         found = self._children.get((id(caller), id(key)))
         if found is None:
             found = self._children[id(caller), id(key)] = (caller, key, self._made(fn or _applying(key)))

@@ -1,4 +1,4 @@
-"""Which sizes and numbers vary at one place where programs start: by mark, by option, or because they have changed."""
+"""The sizes and numbers that vary at an entry point: by mark, by option, or because they have changed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from fineline.policy.dim_marks import DIMS, Mark
 from fineline.tracing.identity_guards import DequeLength
 from fineline.tracing.segment_trace import LAZY
 
-# What a container holds that may differ from call to call.
+# By type of a value in a container that differs from call to call: its word in `DynamicDims.unsteady`.
 HELD: Mapping[type, str] = MappingProxyType({int: "numbers", float: "numbers", str: "texts", bytes: "texts"})
 
 
 class Dim(NamedTuple):
-    """A size that varies. ``marked``: the user has said so, and a constant in its place is an error."""
+    """A size that varies. ``marked``: by the user, so that it is an error if the code needs it to be a constant."""
 
     kind: Any
     constraint: Any = None
@@ -44,28 +44,28 @@ DUCK = Dim(DimDynamic.DUCK)
 
 
 class DynamicDims:
-    """``dynamic`` is the region's option: None for what has changed or is marked, True for everything, False for what is marked."""
+    """The values that vary. ``dynamic``, the region's option: None for changed and marked ones, True for all, False for marked ones."""
 
     def __init__(self, dynamic: bool | None) -> None:
         self.dynamic = dynamic
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
-        # After a graph break: the texts, and bytes, that do.
+        # After a graph break: the texts and bytes that vary.
         self.texts: set[str] = set()
-        # The containers that have held more or less ("length"), other "keys", or other "numbers" or "texts" alone.
+        # The containers whose "length" or "keys" have changed, or only the "numbers" or "texts" in them.
         self.unsteady: dict[str, str] = {}
-        # The live values after a graph break of which this is all.
+        # The live values after a graph break for which the tables above are complete.
         self._exact: set[str] = set()
-        # Whether floats may; and those that the backend takes as constants only.
+        # Whether floats may vary; and the floats that the backend accepts only as constants.
         self.floats = True
         self.fixed: set[str] = set()
-        # The guards of the newest program at this place, and what its arguments are called. Not the program: in a loop that leads here again.
+        # The guards of the newest program here, and the names of its arguments. Not the program, which in a loop refers to this object.
         self._newest: tuple = ((), ())
         self._names: tuple = ()
 
     def follow_option(self, dynamic: bool | None) -> None:
-        """Takes over the region's option ``dynamic``, which has been set again."""
+        """Takes the new value of the region's option ``dynamic``."""
         self.dynamic = dynamic
 
     def keep_floats(self) -> None:
@@ -77,21 +77,21 @@ class DynamicDims:
         self._newest, self._names = (segment.steps, segment.reads.sources), names
 
     def symbolic(self, roots: tuple, names: tuple) -> bool:
-        """Returns whether symbols may stand for some of what is found in these ``roots``."""
+        """Returns whether some of the values found in these ``roots`` may be symbols."""
         if self.dynamic or self._sizes or self._strides or DIMS:
             return True
-        # What a graph break makes of a number or a text that varies is often a module, or another text: no symbol stands for these.
+        # A graph break often turns a number or text that varies into a module or another text, which cannot be symbols.
         others = set(names) - {name for name, v in zip(names, roots, strict=True) if type(v) in LAZY}
         return not self._numbers <= others
 
     @property
     def found(self) -> bool:
-        """Returns whether something has been seen to vary."""
+        """Returns whether a size, stride or number has been seen to vary."""
         return bool(self._sizes or self._strides or self._numbers)
 
     @property
     def varies(self) -> bool:
-        """Returns whether something of what comes from a graph break has been seen to vary, texts too."""
+        """Returns whether a value that comes from a graph break has been seen to vary, texts included."""
         return self.found or bool(self.texts)
 
     def add_text(self, name: str) -> None:
@@ -116,7 +116,7 @@ class DynamicDims:
         for d in range(t.dim()):
             mark = marks.get(d)
             if mark is not None and mark.kind in MARKED:
-                # Marks of PyTorch's own have not been checked, and a tensor may have been resized.
+                # PyTorch's own marks have not been checked, and a tensor may have been resized.
                 mark.check(t.shape[d], d)
                 dims[d] = MARKED[mark.kind](mark)
             elif mark is not None or held:
@@ -129,13 +129,13 @@ class DynamicDims:
         return dims
 
     def loose(self, src: Source, t: Tensor) -> frozenset[int]:
-        """Returns the sizes that vary of a tensor that no symbolic fake stands for: sparse ones, and those of classes that override operators."""
+        """Returns the sizes that vary of a tensor without a symbolic fake: a sparse one, or one of a class that overrides operators."""
         if type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided:
             return frozenset()
         return frozenset(self._sizes.get(src.text(), ()))
 
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
-        """Returns the strides of a tensor that vary by themselves, and not as its sizes do."""
+        """Returns the strides of a tensor that vary independently of its sizes."""
         return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim() and not t.is_nested])
 
     def number(self, src: Source, v: int | float) -> bool:
@@ -147,7 +147,7 @@ class DynamicDims:
         return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._exact)
 
     def length(self, src: Source) -> bool:
-        """Returns whether the length of a container that comes from ``src`` varies by itself, and not because all items are read."""
+        """Returns whether the length of a container that comes from ``src`` varies, and the code does not read all items."""
         return member_text(LENGTH, src.text()) in self._numbers
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
@@ -159,7 +159,7 @@ class DynamicDims:
             self._numbers.add(name)
 
     def differ(self, names: Iterable[str]) -> None:
-        """Notes that the numbers of these names vary from one iteration of a loop to the next."""
+        """Notes that the numbers with these names vary from one iteration of a loop to the next."""
         self._numbers.update(names)
 
     def observe(self, roots: tuple, names: tuple) -> None:
@@ -170,7 +170,7 @@ class DynamicDims:
         if names != self._names:
             given = dict(zip(_with_occurrence(names), roots, strict=True))
             roots = tuple([given.get(name) for name in _with_occurrence(self._names)])
-        # The gradient of what is no leaf, for one, is read with a warning.
+        # A read may warn, for example of the gradient of a tensor that is not a leaf.
         with unwarned():
             self._compare_all(roots)
 
@@ -220,12 +220,12 @@ class DynamicDims:
                     self.unsteady.setdefault(text, "keys")
                 continue
             self.unsteady[text] = "length"
-            # One of which all items are read has a program for each length in any case.
+            # If all items are read, each length has a program of its own in any case.
             if n > read[reg]:
                 self._numbers.add(member_text(LENGTH, text))
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
-        """Notes what differs of a tensor; -> whether a size does."""
+        """Notes the sizes, or else the strides, in which a tensor differs; returns whether a size does."""
         now = tensor_facts(t)
         if len(now.sizes) != len(known.sizes) or is_a(t, torch.nn.Parameter) or tuple in map(type, now.sizes):
             return False
@@ -237,7 +237,7 @@ class DynamicDims:
         return bool(changed)
 
     def _relate(self, relation: Any, registers: dict, sources: dict, resized: set[str]) -> None:
-        """Notes the strides that vary by themselves, because they no longer follow from the sizes."""
+        """Notes the strides that vary independently, because they no longer follow from the sizes."""
         strides = [leaf for leaf in relation.leaves if leaf.kind == "stride" and leaf.register in sources]
         strides = [leaf for leaf in strides if sources[leaf.register].text() not in resized]
         try:
@@ -250,7 +250,7 @@ class DynamicDims:
             self._stride(sources[leaf.register], registers[leaf.register], [leaf.at])
 
     def _stride(self, src: Source, t: Tensor, dims: list[int]) -> None:
-        # A stride of one says in which order the memory is: that is for each program to know.
+        # The place of a stride of one shows the order of the memory, for which each program is specialized.
         found = {d for d in dims if t.stride(d) > 1}
         if found:
             self._strides.setdefault(src.text(), set()).update(found)
@@ -281,7 +281,7 @@ def marked(values: Any, within: tuple[int, ...] = ()) -> bool:
 
 
 def _with_occurrence(names: tuple) -> list[tuple[Any, int]]:
-    """Names with how often each has been there before."""
+    """Returns each name with the number of its earlier occurrences."""
     return [(name, names[:i].count(name)) for i, name in enumerate(names)]
 
 

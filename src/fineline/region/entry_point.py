@@ -34,7 +34,7 @@ NOWHERE: Mapping = MappingProxyType({})
 
 
 class Everything(AddressSet):
-    """Of what is alive in a run that captures nothing, all may be as old as the call."""
+    """A set with all objects, for a session that captures nothing: any live object may have been made in the call."""
 
     def __contains__(self, item: object) -> bool:
         return True
@@ -45,7 +45,7 @@ class Again:
 
     def __init__(self, entry_point: EntryPoint, kwnames: tuple[str, ...]) -> None:
         self._entry_point, self._kwnames = weakref.ref(entry_point), kwnames
-        # How often the graph has failed where the code has not.
+        # How often the graph has failed although the code has not.
         self.failures = 0
         self.in_blocks = entry_point.frame_state is not None and entry_point.frame_state.has_handlers
 
@@ -58,16 +58,16 @@ class Again:
                 entry_point.region.graphs.failed(failed, self.failures)
             return value
         finally:
-            # Its traceback leads to the program that called this.
+            # Its traceback refers to the program that called this.
             del failed
 
     def leave(self, error: BaseException, *roots: Any) -> Any:
-        """Raises ``error``, behind which nothing can be run again, where the blocks around the entry point are left."""
-        # An interrupt may come anywhere.
+        """Raises ``error``, after which nothing can run again, at the entry point, so that the blocks around that are left."""
+        # Handlers see an interrupt itself, because it may come anywhere.
         thrown = UncatchableError(told(error)) if is_a(error, Exception) and asynchronous(error) is None else error
         try:
             value = self._run(thrown, roots)[1]
-            # What takes all that comes has taken what it knows too little of.
+            # If a block swallows an interrupt, the call continues; an uncatchable error is raised again.
             if thrown is error:
                 return value
         except BaseException as e:
@@ -76,7 +76,7 @@ class Again:
         try:
             raise error
         finally:
-            # It holds this frame.
+            # The error refers to this frame.
             del error, thrown
 
     def _run(self, thrown: BaseException | None, roots: tuple) -> tuple[EntryPoint, Any]:
@@ -90,20 +90,20 @@ class Again:
 
 
 class CallShape(NamedTuple):
-    """The number of arguments given by position, and the names of the others."""
+    """The number of positional arguments, and the names of the keyword arguments."""
 
     nargs: int
     kwnames: tuple[str, ...] = ()
 
 
 class GraphFailures(Protocol):
-    """Hears of compiled graphs that raise."""
+    """Receives the errors of compiled graphs."""
 
     def failed(self, error: BaseException, times: int) -> None: ...
 
 
 class EntryOwner(Protocol):
-    """The region that an entry point belongs to, as far as that needs it."""
+    """The region of an entry point, with the members that the entry point uses."""
 
     options: Options
     watch: Watch
@@ -117,13 +117,13 @@ class EntryOwner(Protocol):
 
 
 class EagerStretch:
-    """Code after an entry point in which nothing is captured: the rest of a block, or of a function that is left to run eagerly."""
+    """Code after an entry point in which nothing is captured: the rest of a block, or of a function that runs eagerly."""
 
     def __init__(self, left: CodeInfo | None = None, newly: bool = False) -> None:
-        # The function that is left, and whether that is new.
+        # The function whose rest runs eagerly, and whether that is new.
         self._left = left
         self._newly = newly
-        # The entry points that calls went on at, and the dispatchers, which no program holds.
+        # The entry points at which calls have continued, with the dispatchers, to which no program refers.
         self._after: list[tuple[EntryPoint, Any]] = []
 
     @property
@@ -132,21 +132,21 @@ class EagerStretch:
 
     @property
     def ends(self) -> int:
-        """Returns the number of different states in which calls have gone on after it."""
+        """Returns the number of different states in which calls have continued after it."""
         return len(self._after)
 
     def dispatcher_at(self, frame_state: FrameState) -> Any:
-        """Returns the dispatcher at which calls go on that leave it in this state; None if there is none."""
+        """Returns the dispatcher for calls that leave the stretch in this state; None if there is none."""
         return next((d for point, d in self._after if point.frame_state is not None and point.frame_state.same(frame_state)), None)
 
     def add(self, entry_point: EntryPoint) -> Any:
-        """Adds an entry point at which calls go on; returns its dispatcher."""
+        """Adds an entry point at which calls continue; returns its dispatcher."""
         dispatcher = entry_point.dispatcher
         self._after.append((entry_point, dispatcher))
         return dispatcher
 
     def without_left(self, passed: Mapping) -> dict:
-        """Returns the graph breaks of ``passed`` that are not in the function that is left, which is one graph break at the next call."""
+        """Returns the graph breaks of ``passed`` outside the function whose rest runs eagerly: it is one graph break at the next call."""
         return {place: n for place, n in passed.items() if self._left not in [info for info, _ in place]}
 
     def was_newly_left(self) -> bool:
@@ -162,26 +162,27 @@ class EntryPoint:
         self, region: EntryOwner, varying: DynamicDims, frame_state: FrameState | None = None, raised: bool = False, declared: bool = True,
         passed: Mapping = NOWHERE,
     ) -> None:  # fmt: skip
-        # Who owns whom: the compiled callable its region's dispatcher, that the region, the region its entry points, a program the
-        # dispatchers that it goes on with, the region those that loops go back to. The ways back are weak, so that all goes when the callable goes.
+        # Ownership: the compiled callable owns its region's dispatcher, the dispatcher the region, the region its entry points and
+        # the dispatchers to which loops return, a program those at which it continues. References back are weak, so that all is
+        # freed with the callable.
         self._region = weakref.ref(region)
         self._dispatcher: Callable[[], Any] = lambda: None
         self.frame_state = frame_state
         self.raised = raised
-        # The graph breaks that lie before it: how many at each place.
+        # The number of graph breaks before it, by place.
         self.passed = passed
         # Whether the user asked for the graph break before it.
         self.declared = declared
-        # Where nothing is captured after it, until a block or a function is left.
+        # The code after it in which nothing is captured, until a block or a function is left; None if there is none.
         self.stretch: EagerStretch | None = None
-        # Whether random numbers are drawn behind it that may be symbols.
+        # Whether random numbers that are drawn after it may be symbols.
         self.draws = False
-        # Whether several programs lead here, and whether its own know of tensors what the one before it has made them of.
+        # Whether several programs lead here, and whether its own rely on constant tensors of the program before them.
         self.met = self.informed = False
-        # The graph breaks that each frame has met, the innermost first.
+        # The graph breaks of each frame so far, the innermost frame first.
         self.breaks: tuple[BreakCounts, ...] = ()
         self.segments: list[ResidualProgram] = []
-        # The calls that they were captured in.
+        # The calls in which these programs were captured.
         self.calls: set[object] = set()
         self.varying = varying
 
@@ -196,7 +197,7 @@ class EntryPoint:
 
     @property
     def dispatcher(self) -> Any:
-        """Returns what is called; whoever wants it to stay holds it."""
+        """Returns the dispatcher; it lives as long as a caller refers to it."""
         found = self._dispatcher()
         if found is None:
             region = self.region
@@ -210,32 +211,32 @@ class EntryPoint:
         try:
             return self.region.capture(self, args, kwargs)
         except BaseException as e:
-            # What is raised again as it is gets no entry for this frame either.
+            # An error that is raised again gets no entry for this frame.
             if not is_a(e, InternalError):
                 TRACEBACK.__set__(e, without_own_frames(TRACEBACK.__get__(e)))
             raise
 
     def stands_for(self, frame_state: FrameState, raised: bool, declared: bool) -> bool:
-        """Returns whether another program may lead here too: to the same frames, of which this place's own programs know nothing but what they guard."""
+        """Returns whether another program may lead here too: it leaves the same frames, and the programs here rely on their guards only."""
         own = self.frame_state
         if own is None or own.stack != frame_state.stack or (self.raised, self.declared) != (raised, declared):
             return False
-        # Nobody else leads here any more if the dispatcher has gone.
+        # No other program leads here any more if the dispatcher is gone.
         return self.free and self._dispatcher() is not None and own.same(frame_state)
 
     @property
     def free(self) -> bool:
-        """Returns whether its programs rely on nothing that the way here has told them."""
+        """Returns whether its programs rely on their guards only, and not on the program that leads here."""
         return not self.informed and self.stretch is None
 
     def fits(self, live: tuple) -> bool:
-        """Returns whether it has a program for what is alive."""
+        """Returns whether it has a program that fits these live values."""
         dispatcher = self._dispatcher()
         entries = dispatcher.entries if dispatcher is not None and self.free else ()
         return any([nargs == len(live) and not kwnames and program.check(live) is not None for nargs, kwnames, program, _ in entries])
 
     def hit(self, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
-        """Returns what runs a call by the first of its programs that fits; None if none does."""
+        """Returns a function that runs the call by the first program that fits; None if none does."""
         roots = (*args, *kwargs.values())
         names = tuple(kwargs)
         for nargs, kwnames, program, target in self.dispatcher.entries:
@@ -254,7 +255,7 @@ class EntryPoint:
         return None
 
     def run_eagerly_after(self, left: CodeInfo | None = None, newly: bool = False) -> EagerStretch:
-        """Captures nothing after it; ``left``: the function of which the rest is not captured, and whether that is ``newly`` so."""
+        """Makes the code after it run eagerly. ``left``: the function whose rest does so; ``newly``: whether that is new."""
         if self.stretch is None:
             self.stretch = EagerStretch(left, newly)
         return self.stretch
@@ -267,7 +268,7 @@ class EntryPoint:
         self.met = True
 
     def inform(self, informed: bool) -> None:
-        """Notes whether the programs here know of tensors what the one before them has made them of."""
+        """Notes whether the programs here rely on constant tensors of the program before them."""
         self.informed = informed
 
     def use_symbols_for_draws(self, draws: bool) -> None:
@@ -275,7 +276,7 @@ class EntryPoint:
         self.draws = draws
 
     def note_breaks(self, breaks: tuple[BreakCounts, ...]) -> None:
-        """Notes the graph breaks of the frames, unless that was done as another program led here."""
+        """Notes the graph breaks of the frames, unless another program that leads here has done so."""
         self.breaks = self.breaks or breaks
 
     def observe(self, args: tuple, kwargs: dict) -> None:
@@ -283,7 +284,7 @@ class EntryPoint:
         self.varying.observe((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
     def symbolic(self, args: tuple, kwargs: dict) -> bool:
-        """Returns whether symbols may stand for some of what a call is given here."""
+        """Returns whether some of the values of a call may be symbols here."""
         return self.varying.symbolic((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
@@ -301,17 +302,17 @@ class EntryPoint:
                 self.varying.add(name, {d for d, n in enumerate(memory(v).shape) if type(n) is torch.SymInt})
 
     def clear(self) -> None:
-        """Drops all programs. The dispatcher itself stays: it is what a compiled callable holds."""
+        """Drops all programs. The dispatcher itself stays, because a compiled callable refers to it."""
         self.segments.clear()
         self.dispatcher.set_entries([])
 
     def drop(self) -> None:
-        """Takes the newest program away."""
+        """Removes the newest program."""
         self.segments.pop()
         self.dispatcher.set_entries(self.dispatcher.entries[1:])
 
     def add(self, shape: CallShape, segment: ResidualProgram, outside: str) -> None:
-        """Adds a program for calls of that shape. ``outside``: what becomes of the operators that it runs outside of its graph, where they are counted."""
+        """Adds a program for calls of that shape. ``outside``: the kind under which operators outside its graph are counted."""
         nargs, kwnames = shape
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
@@ -320,7 +321,7 @@ class EntryPoint:
         export = self.region.options.guard_export_fn
         if export is not None:
             export(describe_guards(segment))
-        # The newest first: it is what the calls look like now.
+        # The newest first, because it is most like the calls now.
         tally = self.region.watch.tally
         run = segment.run if tally is None else _counted(tally, segment.run, outside)
         self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
@@ -335,7 +336,7 @@ class EntryPoint:
 
 
 def _counted(tally: OperatorCounts, run: Callable, kind: str) -> Callable:
-    """Returns what runs a program, in which all that is in no graph is of that kind, and so is what follows it: programs there say otherwise."""
+    """Returns a function that runs a program and counts operators outside graphs under that kind, also after it, up to the next program."""
 
     def within(call: Callable | None) -> Callable | None:
         return functools.partial(tally.during, kind, call) if call is not None else None

@@ -15,18 +15,18 @@ from fineline.region.options import Options
 
 
 class EntryPoints:
-    """The entry points, in the order of their making; the first is the region's own, at which calls begin."""
+    """The entry points, in the order in which they were made; the first is the region's entry, at which calls begin."""
 
     def __init__(self, region: EntryOwner, options: Options) -> None:
         self._options = options
         self.iterations = LoopIterations()
         self.first = EntryPoint(region, DynamicDims(options.dynamic))
         self._all = [self.first]
-        # What varies, by the place after a graph break; the programs that lead there are many.
+        # The values that vary, by place after a graph break: many programs may lead there.
         self._varying: dict[Any, DynamicDims] = {None: self.first.varying}
-        # The dispatchers of those that loops go back to.
+        # The dispatchers of the entry points to which loops return.
         self._loops: dict[EntryPoint, Any] = {}
-        # The rules of the process that programs were captured under.
+        # The process-wide rules under which programs were captured.
         self._rules = RULEBOOK.facts()[0]
 
     def __iter__(self) -> Iterator[EntryPoint]:
@@ -36,24 +36,24 @@ class EntryPoints:
         return reversed(self._all)
 
     def segments(self) -> list[ResidualProgram]:
-        """Returns all programs, in the order of the entry points' making."""
+        """Returns all programs, in the order of their entry points."""
         return [s for entry_point in self._all for s in entry_point.segments]
 
     def new(
         self, region: EntryOwner, frame_state: FrameState, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, shared: EntryPoint | None = None
     ) -> EntryPoint:
-        """Makes an entry point after a graph break, which is not among these yet. The same values vary as at a ``shared`` one."""
-        # The same place in the code, met as often in the call, is behind each program that leads there.
+        """Makes an entry point after a graph break, but does not add it. The same values vary as at a ``shared`` one."""
+        # All programs that lead to this place in the code, for the same number of times in the call, share the values that vary.
         place = (raised, frame_state.stack, passed[frame_state.stack])
         varying = self._varying.setdefault(place, DynamicDims(self._options.dynamic)) if shared is None else shared.varying
         return EntryPoint(region, varying, frame_state, raised, declared, passed)
 
     def add(self, new: Iterable[EntryPoint]) -> None:
-        """Adds those to which no other program leads."""
+        """Adds the entry points to which no other program leads."""
         self._all += [entry_point for entry_point in new if not entry_point.met]
 
     def follow_option(self) -> None:
-        """Passes on the region's option ``dynamic``, which has been set again."""
+        """Passes on the new value of the region's option ``dynamic``."""
         for varying in self._varying.values():
             varying.follow_option(self._options.dynamic)
 
@@ -66,14 +66,14 @@ class EntryPoints:
             self._all.remove(own)
 
     def closes_loop(self, entry_point: EntryPoint) -> bool:
-        """Returns whether a loop goes back to an entry point."""
+        """Returns whether a loop returns to an entry point."""
         return entry_point in self._loops
 
     # -- dropping programs ---------------------------------------------------------------------------------------------
     def drop_programs(self) -> None:
-        """Drops all programs; what varies stays known."""
+        """Drops all programs; the values that vary stay known."""
         self.first.clear()
-        # Else new programs would go on with those behind the old ones.
+        # Otherwise new programs would continue with those after the old ones.
         self._all = [self.first]
         self._loops.clear()
 
@@ -83,6 +83,6 @@ class EntryPoints:
         self._varying = {None: self.first.varying}
 
     def rules_changed(self) -> bool:
-        """Returns whether the rules of the process are others since the last time: programs that were captured before fit no call."""
+        """Returns whether the process-wide rules have changed since the last time: earlier programs then fit no call."""
         before, self._rules = self._rules, RULEBOOK.facts()[0]
         return before != self._rules

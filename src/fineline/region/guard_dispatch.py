@@ -1,4 +1,4 @@
-"""The callable that stands where a compiled region's function stood: tries guard programs, calls the one that hits."""
+"""The dispatcher, which replaces a compiled region's function: it tries guard programs and calls the target of the one that hits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Evaluator = Literal["native", "reference"]
 Entry = tuple[int, tuple[str, ...], Any, Callable[..., Any]]
 Miss = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 Failed = Callable[[BaseException, Any], None]
-# A type, and what is called with a target's result that is a pair with an object of that type first: it gives the call's result.
+# A type, and a function: if a target's result is a pair whose first item has that type, the function computes the call's result from it.
 Finish = tuple[type, Callable[[Any], Any]]
 
 try:
@@ -29,8 +29,8 @@ except ImportError as error:
 class ReferenceDispatcher:
     """Tries the entries that fit the shape of a call, the last hit first; calls ``miss(args, kwargs)`` if none hits.
 
-    A target's result that is a pair, of which the first is of the type in ``finish``, is finished by the callable there, which runs
-    when nothing here holds what the target was given. ``failed(error, guard_program)`` hears of what either raises, before that leaves.
+    If a target's result is a pair whose first item has the type in ``finish``, the function there computes the call's result, when nothing
+    here refers to the target's arguments. If either raises, ``failed(error, guard_program)`` is called before the error leaves.
     """
 
     def __init__(self, miss: Miss, failed: Failed | None = None, finish: Finish | None = None) -> None:
@@ -96,7 +96,7 @@ def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed 
 
 @functools.cache
 def _native_available() -> bool:
-    """Returns whether the extension is there; says so once if it is not."""
+    """Returns whether the native extension is available; warns once if it is not."""
     if _native is None:
         logging.getLogger("fineline").warning("the native guard evaluator is not available (%s); using the slower Python one", _missing)
     return _native is not None

@@ -1,4 +1,4 @@
-"""A region as its capture sessions see it: its parts, and what they ask of the whole."""
+"""A region as its capture sessions see it: its parts, and the methods that they call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops with graph breaks in them: whether an iteration goes through the programs of an earlier one, and the numbers in which they differ."""
+"""Loops that contain graph breaks: whether an iteration runs the programs of an earlier one, and the numbers in which iterations differ."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fineline.codegen.frame_state import FrameState, NumberPlaces
 from fineline.codegen.loop_numbers import between
 from fineline.region.entry_point import EntryPoint
 
-# So many iterations of a loop are looked at for one that is like the newest; and so many may differ from all that are looked at.
+# The newest iteration of a loop is compared with so many earlier ones; and so many in a row may differ from all of these.
 COMPARED_ITERATIONS = 3
-# So many in a row of two loops in one another may differ from those before; then each has programs of its own.
+# So many iterations in a row of nested loops may differ from those before; then each has programs of its own.
 DIFFERENT_ITERATIONS = 5
-# As many iterations as most loops over layers have are captured as they come, on the real values: what is constant in the code stays so.
+# The first iterations, as many as most loops over layers have, are captured one by one on the real values: their numbers are constants.
 FEW_ITERATIONS = 4
-# If the programs at a place in a loop come from no more calls than these, it is the iterations that differ.
+# If the programs at a place in a loop come from at most so many calls, the iterations differ, and not the calls.
 FEW_CALLS = 2
 
 
@@ -30,18 +30,18 @@ class LoopPoints(Protocol):
 
 
 class Way(NamedTuple):
-    """A continuation, and what the program that leads there calls."""
+    """An entry point after a graph break, and the callable by which a program continues there."""
 
     entry_point: EntryPoint
     go_on: Callable[..., Any]
 
     def leads_back(self, live: tuple) -> bool:
-        """Returns whether the programs of an earlier iteration of a loop do the rest, with so much alive."""
+        """Returns whether the programs of an earlier iteration of a loop run the rest, with these live values."""
         return type(self.go_on) is Loop and self.go_on.leads_back(live)
 
 
 class Loop:
-    """The way to a place that the call has passed before: whether it leads on, or back to an earlier iteration that fits, the first call decides."""
+    """The way to a place that the call has passed before. Its first call decides whether it leads back to an earlier iteration."""
 
     def __init__(self, own: EntryPoint, earlier: Iterable[EntryPoint], points: LoopPoints) -> None:
         self._points = weakref.ref(points)
@@ -75,14 +75,14 @@ class Loop:
 
 
 class Back:
-    """Weakly, as loops would be cycles: the region holds what they go back to."""
+    """The way back to an earlier iteration. Its reference is weak, because loops would be cycles; the region holds the entry point."""
 
     def __init__(self, entry_point: EntryPoint) -> None:
         self._entry_point = weakref.ref(entry_point)
 
     def __call__(self, *live: Any) -> Any:
         entry_point = self._entry_point()
-        # If the region drops its programs, the call under way still holds those that it began with, and what they lead to.
+        # If the region drops its programs, the call in progress still holds those with which it began, and those to which they lead.
         assert entry_point is not None
         return entry_point.dispatcher(*live)
 
@@ -92,7 +92,7 @@ class LoopIterations:
 
     def __init__(self) -> None:
         self.numbers: dict[Any, NumberPlaces] = {}
-        # Where each iteration needs programs of its own in any case, and how many in a row did.
+        # The places where each iteration has programs of its own, and by place how many iterations in a row were different.
         self._unrolled: set[Any] = set()
         self._others: Counter[Any] = Counter()
 
@@ -114,14 +114,14 @@ class LoopIterations:
         return True
 
     def another(self, entry_point: EntryPoint) -> None:
-        """Counts an iteration that is not like one before it."""
+        """Counts an iteration that is unlike those before it."""
         frame_state = entry_point.frame_state
         if frame_state is None:
             return
         numbers, carried = frame_state.numbers.places, frame_state.values.carried
         if numbers or (carried and entry_point.passed[frame_state.stack] > FEW_ITERATIONS):
             self._others[frame_state.chain] += 1
-            # Two loops in one another come to a place more than once an iteration of the outer one.
+            # Nested loops reach a place more than once in each iteration of the outer one.
             if self._others[frame_state.chain] >= (DIFFERENT_ITERATIONS if numbers and carried else COMPARED_ITERATIONS):
                 self.unroll(entry_point)
 

@@ -19,7 +19,7 @@ from fineline.region.compiled import Forward, rebuilt
 
 Region = Callable[..., Any]
 
-# What the stand-in has of its own. Everything else is read from, written to and deleted from the original.
+# The stand-in's own attributes. All others are read from, written to and deleted from the original.
 _OWN = frozenset(
     {
         "_called", "_orig_mod", "forward", "_fineline_forward", "_fineline_region", "_fineline_rebuild", "fineline_base", "dynamo_ctx",
@@ -29,11 +29,11 @@ _OWN = frozenset(
 )  # fmt: skip
 # The name of the original in the keys of torch.compile's compiled modules.
 _PREFIX = "_orig_mod."
-# Under PyTorch's names the original is the only child of the stand-in, which has these tables of its own...
+# Under PyTorch's names the original is the only child of the stand-in. The stand-in then has these tables of its own.
 _TABLES = (
     "_parameters", "_buffers", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
 )  # fmt: skip
-# ... and nn.Module's own methods that walk over parameters and modules.
+# nn.Module's own methods that walk over parameters and modules, which the stand-in then has too.
 _WALKS = (
     "state_dict", "_save_to_state_dict", "named_parameters", "parameters", "named_buffers", "buffers", "named_modules", "modules",
     "named_children", "children", "_named_members", "get_submodule", "set_submodule", "get_parameter", "get_buffer",
@@ -41,7 +41,7 @@ _WALKS = (
     "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook", "_register_load_state_dict_pre_hook",
 )  # fmt: skip
 
-# Methods of nn.Module that return the module, or may: they return the stand-in, or ``model = model.to(device)`` would lose it.
+# Methods of nn.Module that may return the module: here they return the stand-in, because ``model = model.to(device)`` would lose it.
 _FLUENT = frozenset(
     {
         "_apply", "apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "get_submodule", "half", "ipu", "mtia", "requires_grad_",
@@ -51,7 +51,7 @@ _FLUENT = frozenset(
 
 
 class _ForwardAttribute:
-    """The attribute ``forward``: of a stand-in what a call runs, of its class a function of the module and the arguments."""
+    """The attribute ``forward``: of a stand-in, the callable that a call runs; of its class, a function of the module and the arguments."""
 
     def __get__(self, obj: OptimizedModule | None, owner: type[OptimizedModule]) -> Callable[..., Any]:
         if obj is None:
@@ -67,21 +67,21 @@ class _ForwardAttribute:
 
 
 class OptimizedModule(nn.Module):
-    """The original module, but for calls: these go to ``region``.
+    """Acts as the original module, except for calls, which go to ``region``.
 
-    ``rebuild(module)`` gives a region with the same options for another module; copies and unpickled modules get theirs
-    from it (so a pickle holds options and no compiled code). Nothing is written on the original. Its ``compile`` and
-    ``get_compiler_config``, if it has them, are what libraries call as ``dynamo_ctx`` and ``get_compiler_config``.
+    ``rebuild(module)`` makes a region with the same options for another module; copies and unpickled modules get theirs
+    from it (so a pickle contains options and no compiled code). Nothing is written on the original. Libraries read the
+    attributes ``compile`` and ``get_compiler_config`` of ``rebuild``, if any, as ``dynamo_ctx`` and ``get_compiler_config``.
 
-    Each class of modules has a class of stand-ins of its own: libraries ask ``type(model).forward`` for its parameters.
+    Each class of modules has a class of stand-ins of its own, because libraries read the parameters of ``type(model).forward``.
     """
 
-    # A call looks ``__call__`` up on the type and, as it finds a slot there, takes what the slot holds: the region is
-    # called without a Python frame in between, and without nn.Module's own ``__call__``.
+    # A call looks up ``__call__`` on the type, finds a slot there, and calls its value: the region is called without a
+    # Python frame in between, and without nn.Module's own ``__call__``.
     fineline_original = "_called"
     __slots__ = ("__call__", "_fineline_forward", "_fineline_rebuild", "_fineline_region", "_orig_mod")
 
-    # What a stand-in of this class has of its own, the class it was asked for as, and the class of the original.
+    # The own attributes of a stand-in of this class, the class that was requested, and the class of the original.
     fineline_own = _OWN
     fineline_base: type[OptimizedModule]
     fineline_class: type[nn.Module] | None = None
@@ -90,7 +90,7 @@ class OptimizedModule(nn.Module):
         return object.__new__(_class_for(getattr(cls, "fineline_base", cls), type(mod)))
 
     def __init__(self, mod: nn.Module, region: Region, rebuild: Callable[[nn.Module], Region] | None = None) -> None:
-        # nn.Module.__init__ is left out: parameters, hooks and submodules are the original's.
+        # nn.Module.__init__ is not called: parameters, hooks and submodules are the original's.
         set_own = functools.partial(object.__setattr__, self)
         set_own("_orig_mod", mod)
         set_own("_fineline_region", region)
@@ -103,11 +103,11 @@ class OptimizedModule(nn.Module):
 
     @property
     def _called(self) -> Callable[..., Any]:
-        """Returns what captured code runs through instead of the region."""
+        """Returns the callable that capture traces into instead of the region."""
         call: Region = object.__getattribute__(self, "__call__")
         return self._orig_mod if call is self._fineline_region else call
 
-    # -- what libraries ask torch.compile's modules for ---------------------------------------------------------------
+    # -- attributes of torch.compile's modules, which libraries read ----------------------------------------------------
     @property
     def dynamo_ctx(self) -> Callable[[Callable], Any]:
         """Compiles another callable in the same way."""
@@ -116,18 +116,18 @@ class OptimizedModule(nn.Module):
 
     @property
     def get_compiler_config(self) -> Callable[[], Any]:
-        """Returns Inductor's settings for this module; None behind another backend."""
+        """Returns Inductor's settings for this module; None with another backend."""
         get: Callable[[], Any] = self._of_rebuild("get_compiler_config")
         return get
 
     @property
     def _torchdynamo_orig_callable(self) -> nn.Module:
-        """Returns what PyTorch's own compiler starts from, when it is given this module."""
+        """Returns the module that PyTorch's own compiler compiles if it gets this one."""
         return self._orig_mod
 
     @property
     def _torchdynamo_wrapper_id(self) -> int:
-        # How PyTorch knows that the attribute above is this object's own.
+        # PyTorch compares it, to recognize that the attribute above is this object's own.
         return id(self)
 
     def _of_rebuild(self, name: str) -> Any:
@@ -139,7 +139,7 @@ class OptimizedModule(nn.Module):
             return object.__getattribute__(self, name)
         mod = object.__getattribute__(self, "_orig_mod")
         if name == "__getattr__":
-            # By this name libraries ask for what attributes there are; Python itself looks it up on the type.
+            # Libraries read attributes by calling it under this name; Python itself looks it up on the type.
             return functools.partial(getattr, mod)
         value = getattr(mod, name)
         if name in _FLUENT and getattr(value, "__self__", None) is mod:
@@ -180,7 +180,7 @@ class OptimizedModule(nn.Module):
         return f"{type(self).__name__}(\n{textwrap.indent(f'(_orig_mod): {self._orig_mod!r}', '  ')}\n)"
 
     # -- containers -------------------------------------------------------------------------------------------------
-    # Python looks these up on the type, so that each is spelled out; the original decides whether it has them.
+    # Python looks these up on the type, so each is written out; the original decides whether it has them.
     def __len__(self) -> int:
         return len(self._orig_mod)
 
@@ -207,11 +207,11 @@ class OptimizedModule(nn.Module):
 
     # -- states -----------------------------------------------------------------------------------------------------
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Loads a state with or without torch.compile's prefix in its keys; else as the original does."""
+        """Loads a state with or without torch.compile's prefix in its keys; otherwise as the original does."""
         return self._orig_mod.load_state_dict(_with_keys(state_dict, self._renamed), *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # A module that has this one as a child calls it, with its own dict of this child's part.
+        # The parent module calls it, with a dict of its own for this child's part.
         self._rename(state_dict, prefix)
         self._orig_mod._load_from_state_dict(state_dict, prefix, *args)
 
@@ -222,7 +222,7 @@ class OptimizedModule(nn.Module):
                 state_dict[name] = state_dict.pop(key)
 
     def _renamed(self, key: str) -> str:
-        """Returns a key as the state of this module has it."""
+        """Returns a key in the form that the state of this module has."""
         return key if "_orig_mod" in self._orig_mod._modules else key.removeprefix(_PREFIX)
 
     # -- copies -----------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class TorchOptimizedModule(OptimizedModule):
 
 
 def _with_keys(state_dict: Any, rename: Callable[[str], str]) -> Any:
-    """Returns a state with other keys; what says which versions of modules saved it is renamed alike."""
+    """Returns a state with renamed keys; the metadata about the versions of modules is renamed alike."""
     if not isinstance(state_dict, Mapping):
         return state_dict
     renamed = {rename(key): value for key, value in state_dict.items()}
@@ -274,13 +274,13 @@ def _with_keys(state_dict: Any, rename: Callable[[str], str]) -> Any:
     out: Any = OrderedDict(renamed)
     metadata = getattr(state_dict, "_metadata", None)
     if metadata is not None:
-        # Its keys are modules, which no dot ends.
+        # Its keys are modules, without a dot at the end.
         out._metadata = {rename(f"{key}." if key else "").removesuffix("."): value for key, value in metadata.items()}
     return out
 
 
 # -- classes -------------------------------------------------------------------------------------------------------------
-# By the class that was asked for and the class of the original; an entry goes when nothing is of its class any more.
+# By the requested class and the class of the original; an entry disappears with the last object of its class.
 _CLASSES: weakref.WeakValueDictionary[tuple[type, type], type[OptimizedModule]] = weakref.WeakValueDictionary()
 
 
@@ -294,7 +294,7 @@ def _class_for(base: type[OptimizedModule], cls: type[nn.Module]) -> type[Optimi
 
 
 def _class_forward(owner: type[OptimizedModule]) -> Callable[..., Any]:
-    """Returns ``forward`` as a function of the module: with the parameters of the original's, as far as the class tells."""
+    """Returns ``forward`` as a function of the module, with the parameters of the original's ``forward`` if the class is known."""
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
@@ -303,7 +303,7 @@ def _class_forward(owner: type[OptimizedModule]) -> Callable[..., Any]:
         return forward
     theirs = owner.fineline_class.forward
     functools.update_wrapper(forward, theirs, updated=())
-    # C code may have none.
+    # C code may have no signature.
     with contextlib.suppress(TypeError, ValueError):
         forward.__dict__["__signature__"] = inspect.signature(theirs)
     return forward

@@ -30,32 +30,34 @@ class GuardFailure(NamedTuple):
 
 @dataclass
 class Options:
-    """``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_graph_breaks``: a graph break after each operator.
+    """The options of one region.
+
+    ``recompile_limit``: programs a region keeps. ``evaluator``: "native" or "reference". ``force_graph_breaks``: one after each operator.
     ``min_graph_operators``: a segment after a graph break that no rule declares runs eagerly if it has fewer operators; None: the
     backend's own number.
-    ``verify``: calls under `allow_in_graph` run twice at capture, and must give the same.
+    ``verify``: calls under `allow_in_graph` run twice at capture, and must return the same.
     ``first_call``: "live", the capturing call runs the operators one by one; "compiled", it runs the backend's code already.
-    ``capture_scalar_outputs`` and ``capture_dynamic_output_shape_ops``: a number that is read from a tensor, a size that depends on its
-    values, is a symbol inside of the graph and no graph break; ``fullgraph=True`` means both.
-    ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise there. ``suppress_errors``: a graph that the backend fails on runs
-    as it was captured. ``fall_back``: calls whose compiled graph fails run eagerly, however often that happens; otherwise the second failure
-    of a graph is an error. ``guard_export_fn`` hears the guards of each program, ``guard_fail_fn`` of each call that is captured again.
-    ``settings``: asked before each capture what these options are from now on.
+    ``capture_scalar_outputs`` and ``capture_dynamic_output_shape_ops``: a number that is read from a tensor, or a size that depends on its
+    values, is a symbol inside the graph instead of a graph break; ``fullgraph=True`` means both.
+    ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise an error then. ``suppress_errors``: a graph that the backend fails on
+    runs as it was captured. ``fall_back``: calls whose compiled graph fails run eagerly, however often that happens; otherwise the second
+    failure of a graph is an error. ``guard_export_fn`` gets the guards of each program, ``guard_fail_fn`` each call that is captured again.
+    ``settings``: called before each capture, and returns the values of these options from then on.
     """
 
     policy: Policy | None = None
-    # How reports call the region; None, as its function is called.
+    # The name of the region in reports; None: the name of its function.
     name: str | None = None
-    # Which graph breaks may be: any, those that a user's rule asked for, none.
+    # The graph breaks that are allowed: any, those that a user's rule declares, none.
     breaks: Breaks = "any"
     recompile_limit: int = 8
     min_graph_operators: int | None = None
     evaluator: Evaluator = "native"
     force_graph_breaks: bool = False
     verify: bool = False
-    # Whether the graph is exported: it raises, and nothing around it handles that.
+    # Whether the graph is exported: nothing around it handles its errors.
     exported: bool = False
-    # Which sizes and numbers are symbolic: None, those that have changed; True, all; False, only what is marked.
+    # Which sizes and numbers are symbolic: None, those that have changed; True, all; False, only marked ones.
     dynamic: bool | None = None
     first_call: FirstCall = "live"
     capture_scalar_outputs: bool = False
@@ -71,7 +73,7 @@ class Options:
     guard_fail_fn: Callable[[GuardFailure], object] | None = None
 
     def renew(self) -> bool:
-        """Takes over what the settings are now; -> whether there are any."""
+        """Takes the current values of the settings; returns whether there are settings."""
         for name, value in self.settings().items() if self.settings is not None else ():
             setattr(self, name, value)
         return self.settings is not None

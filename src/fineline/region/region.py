@@ -1,4 +1,4 @@
-"""A compiled region: the parts that it consists of, and how a call that no program fits is captured or runs eagerly."""
+"""A compiled region: its parts, and the way in which a call that no program fits is captured or runs eagerly."""
 
 from __future__ import annotations
 
@@ -49,32 +49,32 @@ from fineline.tracing.tracebacks import without_own_frames
 
 
 class Region:
-    """One compiled callable: a function, with all that the user has set, that captures have learned and made, and that was reported.
+    """One compiled callable: a function with its options, the lessons and programs of its captures, and its reports.
 
     The compiled callable holds the dispatcher of the region's ``entry``. The dispatcher tries the programs that start there, and calls `miss`
     if none fits. A call then runs eagerly, or a `CaptureSession` captures it: it adds programs to the entry points, for later calls.
-    After a graph break a program goes on at another entry point, whose dispatcher calls `capture` if none of its programs fits.
+    After a graph break a program continues at another entry point, whose dispatcher calls `capture` if none of its programs fits.
     """
 
     def __init__(
         self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None, watch: Watch = UNWATCHED,
         writer: Callable[[SegmentTrace, str], ResidualWriter] = ResidualWriter, fired: Counter[Rule] | None = None, stances: Stances | None = None,
     ) -> None:  # fmt: skip
-        """Makes a region without programs. ``writer`` writes these; ``fired``: counts on with the rules of a region that this one is part of."""
+        """Makes a region without programs. ``writer`` writes these; ``fired``: the rule counts of a region that this one is part of."""
         self.fn = fn
         self.made = time.monotonic_ns()
-        # What the user has set, and what captures have learned.
+        # The user's options, and the lessons of captures.
         self.options = options
         self.lessons = Lessons() if lessons is None else lessons
         self.watch = watch
         self.writer = writer
         self.reports = Reports(fn, options.name or name_of(fn), Counter() if fired is None else fired)
-        # Whether, and how, a call is captured.
+        # The parts that decide whether, and how, a call is captured.
         self.state = CaptureState()
         self.budget = Budget(options, self.reports)
         self.eager = EagerReasons(fn, options, self.reports)
         self.stances = stances or Stances()
-        # What captures have made.
+        # The results of captures.
         self.graphs = CompiledGraphs(fn, backend, options, self.reports, watch)
         self.entry_points = EntryPoints(self, options)
         # The entry point at which calls begin.
@@ -91,14 +91,14 @@ class Region:
         return self.graphs.backend
 
     def segments(self) -> list[ResidualProgram]:
-        """Returns all programs, in the order of the entry points' making."""
+        """Returns all programs, in the order of their entry points."""
         return self.entry_points.segments()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)
 
     def forget(self) -> None:
-        """Drops all programs, and what captures have found out; the next call captures anew."""
+        """Drops all programs and lessons, so that the next call is captured again."""
         with self.state:
             self.entry_points.forget()
             self.budget.forget()
@@ -132,7 +132,7 @@ class Region:
             return self.watch.tally.during("skipped", self._captured, args, kwargs)
         finally:
             if self.reports.is_first("counts"):
-                # Where nothing is captured, too.
+                # Also if nothing is captured.
                 self.reports.tell_tree(self.watch)
 
     def failed(self, error: BaseException, program: Any) -> None:
@@ -148,7 +148,7 @@ class Region:
         stopped = self.state.was_interrupted_by(error) or from_outside(error)
         if stopped:
             take_away_stand_ins()
-            # What waits in the frames of PyTorch's own for its end changes its state when it gets there.
+            # The context managers in PyTorch's own frames would change its state when they are freed.
             clear_frames_of(error, INSIDE)
         return stopped
 
@@ -177,7 +177,7 @@ class Region:
         """Captures a call, or runs it eagerly, while no other thread captures."""
         first = entry_point is self.entry
         if first and entry_point.dispatcher.entries and self.state.thread is None:
-            # Another thread may have captured just this in the meantime.
+            # Another thread may have captured a call like this in the meantime.
             run = entry_point.hit(args, kwargs)
             if run is not None:
                 return run()
@@ -214,7 +214,7 @@ class Region:
             self.state.end(before)
 
     def _capture_under_hooks(self, args: tuple, kwargs: dict) -> Any:
-        """Captures a call under hooks on saved tensors on trial, and then runs the program; or runs the call eagerly."""
+        """Captures a call under hooks on saved tensors as a trial, and then runs the program; without one, runs the call eagerly."""
         if self.eager.under_hooks:
             return self.fn(*args, **kwargs)
         before = self.state.thread
@@ -232,7 +232,7 @@ class Region:
         return self.fn(*args, **kwargs)
 
     def once(self, args: tuple, kwargs: dict) -> None:
-        """Captures one call, of which nothing remains but what the region's ``writer`` makes of it."""
+        """Captures one call and undoes it; only the output of the region's ``writer`` remains."""
         reason = self.eager.refusal or ambient_refusal()
         if reason is not None:
             raise Unsupported(reason, where=self.reports.where)
@@ -253,7 +253,7 @@ class Region:
             raise Unsupported(last.reason, where=last.where)
 
     def symbols(self, interp: Interpreter, entry_point: EntryPoint, args: tuple, kwargs: dict, fake: bool) -> Symbols | None:
-        """Returns what a new capture runs on, unless it is the real tensors; ``fake``: in any case."""
+        """Returns the symbols and fake tensors for a new capture; None if it runs on the real tensors. ``fake``: never on real ones."""
         own = self.options
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return None
@@ -300,7 +300,7 @@ class Region:
         return True
 
     def run_eagerly(self, entry_point: EntryPoint, args: tuple, kwargs: dict, thrown: BaseException | None = None) -> Any:
-        """Runs the rest of a call from ``entry_point`` on without capturing; raises ``thrown`` there, if given."""
+        """Runs the rest of a call from ``entry_point`` on without capturing. ``thrown``: an exception to raise there."""
         if entry_point is self.entry:
             return self.fn(*args, **kwargs)
         return CaptureSession(self, entry_point, args, kwargs, Mode(captures=False), thrown).go()
@@ -319,7 +319,7 @@ class Region:
                     self.reports.note_at(entry_point, "limit", "FL104", reason)
 
     def _report_recompile(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> None:
-        """Tells that a call is captured again, and why, everyone who wants to know."""
+        """Reports that a call is captured again, and why, to listeners and the user's callback; raises if that is an error."""
         why = self.budget.why_missed(entry_point, args, kwargs)
         if self.options.error_on_recompile:
             raise Recompiled(why, id="FL109", **self.reports.position(entry_point))
@@ -327,20 +327,20 @@ class Region:
         if self.options.guard_fail_fn is not None:
             self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
 
-    # -- regions beside this one ---------------------------------------------------------------------------------------
+    # -- other regions -------------------------------------------------------------------------------------------------
     def child(self, fn: Callable) -> Callable:
-        """Returns the dispatcher of a region for a function that is called by one whose own frame is not captured."""
+        """Returns the dispatcher of a region for a function whose caller's own frame is not captured."""
         options, lessons = replace(self.options, name=None), self.lessons.of_alike()
         region = Region(fn, self.backend, options, lessons, self.watch.of_alike(), fired=self.reports.fired)
         return region.entry.dispatcher
 
     def stand_in(self, backend: Backend, stance: Any) -> Callable:
-        """Returns the dispatcher, which owns it, of a region for the same function, with the backend that a ``stance`` asks for."""
+        """Makes a region for the same function with the backend of a ``stance``; returns its dispatcher, which owns it."""
         stances = Stances(stance, had_first_call=True)
         region = Region(self.fn, backend, self.options, self.lessons.of_alike(), self.watch.of_alike(), stances=stances)
         return region.entry.dispatcher
 
 
 def name_of(fn: Callable) -> str:
-    """Returns what reports call a region of ``fn``, unless it has a name of its own."""
+    """Returns the name in reports of a region of ``fn``, unless the region has a name of its own."""
     return getattr(fn, "__qualname__", "") or type(fn).__qualname__

@@ -1,4 +1,4 @@
-"""What a region has reported to its user so far, and the way of each report to the logs and the listeners."""
+"""The reports of a region to its user: the events so far, each of which also goes to the logs and the listeners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 from fineline.stacks import StackPlace, to_the_user
 
-# So many events are kept; listeners hear of all.
+# At most so many events are kept; listeners get all.
 MOST_EVENTS = 10_000
 
 
@@ -36,9 +36,9 @@ class Reports:
         self._said.clear()
 
     def note(self, event: Event) -> None:
-        """Keeps an event, and passes it on."""
+        """Keeps an event, and passes it to the logs and the listeners."""
         if event.kind != "graph" and not event.stack and (event.file, event.line) == place_of(self._fn):
-            # It is about the call of the function.
+            # The event is about the call of the function.
             event = replace(event, detail={**event.detail, "stack": call_stack(self._fn, None)})
         event = self.tell(event)
         if len(self.events) < MOST_EVENTS:
@@ -61,14 +61,14 @@ class Reports:
         self.note(Event(kind, error, reason, *self.place_at(entry_point), detail={"stack": self._stack(entry_point)}))
 
     def note_disabled(self, rule: Rule, reason: str) -> None:
-        """Reports a call in a block in which a ``rule`` of the user's disables captures."""
+        """Reports a call in a block in which a user's ``rule`` disables captures."""
         self.fired[rule] += 1
         file, _, line = caller().rpartition(":")
         self.note_once(Event("skipped", "FL406", reason, file, int(line or 0), str(rule), detail={"stack": to_the_user()}))
         self.tell_rules()
 
     def is_first(self, text: str) -> bool:
-        """Notes that something is said; returns whether it was not before."""
+        """Notes that ``text`` has been reported; returns whether it had not been before."""
         if text in self._said:
             return False
         self._said.add(text)
@@ -112,5 +112,5 @@ class Reports:
         return call_stack(self._fn, entry_point.frame_state)
 
     def position(self, entry_point: EntryPoint) -> dict[str, Any]:
-        """Returns where an error at ``entry_point`` is, and the frames on the way there."""
+        """Returns the place of an error at ``entry_point``, and the frames from the user's call to it."""
         return {"where": "{}:{}".format(*self.place_at(entry_point)), "stack": self._stack(entry_point)}

@@ -1,7 +1,7 @@
-"""Calls under hooks on saved tensors, as activation checkpointing has them: what runs again in the backward pass must save the same.
+"""Calls under hooks on saved tensors, such as activation checkpointing: code that runs again in the backward pass must save the same.
 
-The capturing call saves what PyTorch's operators save, and a compiled program something else. So the capture runs as a trial, whose
-writes are taken back, and then the program runs; or the function itself, now and from then on, if no single program stands for the call.
+The capturing call saves the tensors that PyTorch's operators save, a compiled program saves others. Therefore the capture runs as a
+trial, whose writes are undone, and then the program runs. If one program cannot replace the call, the function itself runs, now and later.
 """
 
 from __future__ import annotations

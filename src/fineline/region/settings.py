@@ -1,4 +1,4 @@
-"""PyTorch's compiler settings as a user has set them: what they say of a region's options, and which have no effect."""
+"""PyTorch's compiler settings as a user has set them: the options that follow from them, and those without effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fineline.report.logs import LOGS, NOT_HERE, OF_TORCH
 
 log = logging.getLogger("fineline")
 
-# Those that are options of a region, by the same name.
+# The settings that are options of a region under the same name.
 OPTIONS = (
     "disable", "recompile_limit", "error_on_recompile", "fail_on_recompile_limit_hit", "suppress_errors", "capture_scalar_outputs",
     "capture_dynamic_output_shape_ops",
@@ -29,12 +29,12 @@ class Settings:
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    # -- what has no effect ------------------------------------------------------------------------------------------------
+    # -- settings without effect -------------------------------------------------------------------------------------------
     def tell(self) -> None:
         """Reports each setting that has no effect, or has one only in the backend, once."""
         self.follow_logs()
         for name, value, row in _environment():
-            # The setting that has its value from there is reported with it.
+            # The setting that gets its first value from the variable is reported with it.
             key = FIRST_VALUES.get(name, name)
             self._tell(key, f"the environment variable {name}={value}", row)
         for home, table in (("torch._dynamo.config", DYNAMO), ("torch.compiler.config", COMPILER)):
@@ -51,7 +51,7 @@ class Settings:
             log.warning("fineline: %s", text)
 
     def follow_logs(self) -> None:
-        """Records what TORCH_LOGS and ``torch._logging.set_logs`` ask for, and names what has no counterpart, once each."""
+        """Logs the topics of TORCH_LOGS and ``torch._logging.set_logs``, and reports those without a counterpart, once each."""
         state = torch._logging._internal.log_state
         asked = set(state.artifact_names)
         if logging.getLevelName(state.log_qname_to_level.get("torch._dynamo", logging.WARNING)) in ("DEBUG", "INFO"):
@@ -60,15 +60,15 @@ class Settings:
         for name in sorted(asked & NOT_HERE.keys()):
             self.tell_once(f"TORCH_LOGS {name}", f"the topic {name!r} of TORCH_LOGS has no effect: {NOT_HERE[name]}")
 
-    # -- what has one ------------------------------------------------------------------------------------------------------
+    # -- settings with an effect -------------------------------------------------------------------------------------------
     @property
     def disabled(self) -> bool:
-        """Returns whether the environment says that torch.compile returns what it is given."""
+        """Returns whether the environment makes torch.compile return its argument."""
         return os.environ.get("TORCHDYNAMO_DISABLE") == "1"
 
     def options(self, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what they now say of the options of a region, which has ``given`` ones of its own: those stand above."""
-        # Compared with fineline's defaults: those in PyTorch's table may be the environment's.
+        """Returns the options of a region that follow from the settings now; ``given``, the region's own, override them."""
+        # Compared with fineline's defaults, because those in PyTorch's table may come from the environment.
         config = sys.modules.get("torch._dynamo.config")
         now = {name: getattr(config, name, getattr(Options, name)) for name in OPTIONS}
         changed = {name: value for name, value in now.items() if value != getattr(Options, name)}
@@ -82,7 +82,7 @@ def _dynamic(config: Any) -> bool | None:
 
 
 def _environment() -> Iterator[tuple[str, str, Row]]:
-    """Yields the variables that are set and have no effect."""
+    """Yields the variables that are set and have no effect, or a partial one."""
     rows = {name: DYNAMO.get(setting) or COMPILER[setting] for name, setting in FIRST_VALUES.items()} | dict(ENVIRONMENT)
     for name, row in rows.items():
         value = os.environ.get(name, "")
@@ -91,8 +91,8 @@ def _environment() -> Iterator[tuple[str, str, Row]]:
 
 
 def _changed(home: str, table: Mapping[str, Row]) -> Iterator[tuple[str, Any]]:
-    """Yields the settings that have another value than at first, and no effect."""
-    # Looked up, as what compiled modules are pickled with has no place for a module.
+    """Yields the settings that have been changed and have no effect, or a partial one."""
+    # Looked up each time, because objects that are pickled with compiled modules cannot contain a Python module.
     config: Any = sys.modules.get(home)
     for name, row in table.items() if config is not None else ():
         if row.effect in REPORTED and name in config._config:

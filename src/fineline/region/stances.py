@@ -14,13 +14,13 @@ from fineline.region.interface import CapturingRegion
 
 
 class Stances:
-    """The calls of a region under stances: those that ran eagerly before the first capture, and the regions that stand in for this one."""
+    """The calls of a region under stances: whether one ran before the first capture, and the regions that replace this one."""
 
     def __init__(self, stands_for: Any = None, had_first_call: bool = False) -> None:
-        # The stance, by its key, under which this region stands in for another, with another backend.
+        # The key of the stance under which this region replaces another, with another backend.
         self._stands_for = stands_for
         self._had_first_call = had_first_call
-        # The dispatchers of regions that stand in for this one, by the keys of the stances.
+        # The dispatchers of regions that replace this one, by the keys of the stances.
         self._others: dict[Any, Callable] = {}
 
     def forget(self) -> None:
@@ -28,7 +28,7 @@ class Stances:
         self._had_first_call = False
 
     def instead(self, region: CapturingRegion, stance: Stance, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Callable[[], Any] | None:
-        """Returns what runs a call of ``region`` in place of a capture; None: it is captured."""
+        """Returns a function that runs a call of ``region`` instead of a capture; None if the call is captured."""
 
         def eagerly() -> Any:
             return region.run_eagerly(entry_point, args, kwargs)

@@ -3,7 +3,7 @@
 A row's ``effect``:
 
 - "obeyed": the value holds from the next capture on.
-- "so anyway": fineline always behaves as the value that is not the default asks, or PyTorch itself ignores the setting.
+- "so anyway": fineline always behaves as if the setting had its other value, or PyTorch itself ignores the setting.
 - "backend": AOTAutograd, Inductor or PyTorch's fake tensors read it themselves, as under PyTorch's own compiler.
 - "partly": it has an effect only in the backend; fineline reports that once.
 - "none": it has no effect; fineline reports that once, with the row's text.

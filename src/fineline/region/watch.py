@@ -1,4 +1,4 @@
-"""What watches the captures of a region, for explain and reports of whole programs."""
+"""The observation of a region's captures, for explain and reports of whole programs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fineline.tracing.lessons import Lessons
 class Watch:
     """The interpreters and counts of a watched region; by default nothing is watched."""
 
-    # Makes the interpreters: those of a watched region keep a tree of the calls that they meet.
+    # Makes the interpreters: those of a watched region keep a tree of their calls.
     interpreter: Callable[[InterpreterOptions, Lessons, CaptureHost], Interpreter] = Interpreter
     # Counts operators.
     tally: OperatorCounts | None = None
-    # Returns the calls that have been met, if listeners are to hear of them.
+    # Returns the tree of calls so far, if listeners get it.
     tree: Callable[[], Node] | None = None
 
     def of_alike(self) -> Watch:
-        """Returns what watches another region, whose calls are part of this one's."""
+        """Returns the watch of another region, whose calls are part of this one's."""
         return Watch(self.interpreter, self.tally and self.tally.of_another())
 
 

@@ -1,4 +1,4 @@
-"""An explanation under the names that users of ``torch._dynamo.explain`` know."""
+"""The attributes of an explanation under the names of ``torch._dynamo.explain``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fineline.report.events import Event
 
 @dataclass(frozen=True)
 class BreakReason:
-    """Why there is a graph break, and the user's frames there, the outermost first."""
+    """The reason of a graph break, and the user's frames there, the outermost first."""
 
     reason: str
     user_stack: list[FrameSummary]
@@ -21,7 +21,7 @@ class BreakReason:
 
 
 class FamiliarNames:
-    """The attributes of PyTorch's ``ExplainOutput``, made of fineline's own."""
+    """The attributes of PyTorch's ``ExplainOutput``, computed from fineline's own."""
 
     graphs: list[GraphModule]
     guards: list[str]

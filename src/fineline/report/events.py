@@ -1,4 +1,4 @@
-"""The one stream of events that explain, logs and errors are views of."""
+"""The stream of events, which explain, logs and errors show in different forms."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fineline.stacks import StackPlace
 
 @dataclass(frozen=True, repr=False)
 class Event:
-    """Something that a capture met or did.
+    """An event in a capture.
 
     ``kind``: "graph" (a graph went to the backend), "break" (a graph break), "recompile" (a call that no program fitted),
-    "eager" (a stretch that runs in Python), "skipped" (code that is not looked into, because of a rule or a built-in skip: a disabled
+    "eager" (a stretch that runs in Python), "skipped" (code that is not traced into, because of a rule or a built-in skip: a disabled
     function or block, a coroutine, a call of a region that captures nothing), "restart" (a capture on fake tensors began again, with
-    fewer symbols or on the real values), "limit", "raised". Only listeners hear
-    of "program" (a segment was kept), "rules" (what a capture's rules did) and "tree" (the calls of a region that is watched).
+    fewer symbols or on the real values), "limit", "raised". Only listeners get "program" (a program was added), "rules" (the decisions
+    of a capture's rules) and "tree" (the calls of a region that is watched).
 
-    ``rule``: the text of the rule that decided; ``detail["built_in"]`` says if it is fineline's own. ``detail["stack"]``: the frames on the
-    way to the place, the outermost first, each with its file, line and function.
+    ``rule``: the text of the rule that decided; ``detail["built_in"]`` says if it is fineline's own. ``detail["stack"]``: the frames that
+    lead to the place, the outermost first, each with its file, line and function.
     """
 
     kind: str
@@ -44,12 +44,12 @@ class Event:
 
     @property
     def function(self) -> str:
-        """Returns the name of the function that the place is in, where it is known."""
+        """Returns the name of the function that contains the place; "" if it is not known."""
         return self.stack[-1][2] if self.stack and self.stack[-1][:2] == (self.file, self.line) else ""
 
     @property
     def users_rule(self) -> str:
-        """Returns the text of the rule or mark of the user's that decided."""
+        """Returns the text of the user's rule or mark that decided; "" if there is none."""
         return "" if self.detail.get("built_in") else self.rule
 
     @property
@@ -57,7 +57,7 @@ class Event:
         return REFUSALS[self.id].next_step if self.id in REFUSALS else ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns what JSON can hold of it."""
+        """Returns the parts of the event that JSON can hold."""
         known = {"kind": self.kind, "id": self.id, "reason": self.reason, "file": self.file, "line": self.line, "rule": self.rule}
         more = {
             "function": self.function, "next": self.next_step,
@@ -76,7 +76,7 @@ class Event:
 
 
 class Listeners:
-    """Who hears of each event of each region, when it happens. ``trees``: whether somebody wants the calls of each capture, too."""
+    """The functions that get each event of each region when it happens. ``trees``: whether one wants the calls of each capture, too."""
 
     def __init__(self) -> None:
         self.all: tuple[Callable[[Event], None], ...] = ()

@@ -25,10 +25,10 @@ MOST_CALLS = 40
 
 
 class Explanation(FamiliarNames):
-    """The result of ``explain(f)(*args)`` and ``report(compiled)``; ``str()`` of it is meant to be read.
+    """The result of ``explain(f)(*args)`` and ``report(compiled)``; its ``str()`` is for people.
 
-    ``ran``: the operators that ran, by outcome. None: nobody counted; then the numbers are those of the operators that captures have
-    recorded, and the number of operators in skipped code is unknown: None.
+    ``ran``: the operators that ran, by outcome. None: they were not counted; then the numbers are those of the operators that captures
+    have recorded, and the number of operators in skipped code is unknown: None.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class Explanation(FamiliarNames):
         self._codes = codes
         self.guards = guards
         self.programs = programs
-        # Operators of the dispatcher that ran in the call, each once: see report/tally.py.
+        # Operators of the dispatcher that ran in the call, each once: see report/operator_counter.py.
         self.counted = ran is not None
         recorded = {"captured": self.operators, "eager": self.eager_operators, "skipped": None}
         self.ran: Mapping[str, int | None] = recorded if ran is None else {kind: ran.get(kind, 0) for kind in recorded}
 
-        # Each rule, and each mark that fired, with how often; of a policy those too that never matched.
+        # Each rule, and each mark that fired, with its count; the rules of a policy even if they never matched.
         self.rules = rules
         # The marks in the process that did not fire.
         self.unmatched_marks = list(marks)
-        # The calls, each with its colour; None where nothing was kept of them.
+        # The calls, each with its colour; None if they were not recorded.
         self.tree = tree
-        # How long the capture took, and the call in it.
+        # The duration of the capture, with the call in it.
         self.seconds = seconds
 
     @property
@@ -138,7 +138,7 @@ class Explanation(FamiliarNames):
         if not events:
             return []
         lines = [f"  {title}:"]
-        # Where code that is not looked into is called from, the graph break there says.
+        # Without the stack of skipped code, which the graph break at its call shows.
         found = Counter((e.id, e.reason, e.where, e.function, e.rule, e.stack if e.kind != "skipped" else ()) for e in events)
         said: set[str] = set()
         for (id_, reason, where, function, rule, stack), times in found.items():
@@ -154,7 +154,7 @@ class Explanation(FamiliarNames):
         return [line for line in lines if line]
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns all of it but the graphs' modules, for JSON."""
+        """Returns the explanation without the graphs' modules, for JSON."""
         return {
             "name": self.name,
             "graphs": len(self.graphs_kept),

@@ -1,4 +1,4 @@
-"""An HTML page of explanations that stands alone: no script, and nothing that is loaded from elsewhere."""
+"""An HTML page of explanations that stands alone: it has no script, and loads nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs, a view of the events: breadcrumbs in the logger "fineline", and a child of it for each category that FINELINE_LOGS names."""
+"""Logs of the events: breadcrumbs in the logger "fineline", and a child logger for each category of FINELINE_LOGS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from fineline.report.events import Event
 from fineline.stacks import folded, tells_more
 
-# What FINELINE_LOGS may name -> the kinds of events that go there.
+# By category of FINELINE_LOGS: the kinds of events that it logs.
 CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "breaks": ("break", "eager", "skipped", "limit", "raised"),
@@ -21,7 +21,7 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "program": ("program",),
     }
 )
-# What TORCH_LOGS and torch._logging.set_logs may name -> the categories that tell of the same.
+# By topic of TORCH_LOGS and torch._logging.set_logs: the categories about the same.
 OF_TORCH: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "graph_breaks": ("breaks",),
@@ -31,7 +31,7 @@ OF_TORCH: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "dynamo": tuple(CATEGORIES),
     }
 )
-# What is about the insides of the other compiler -> where to look instead.
+# By topic about the internals of the other compiler: where to look instead.
 NOT_HERE: Mapping[str, str] = MappingProxyType(
     {
         "bytecode": "no bytecode is made; FINELINE_LOGS=program shows the Python source of each program",
@@ -41,18 +41,18 @@ NOT_HERE: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("trace_shape_events", "graph_region_expansion", "hierarchical_compile"), "there is nothing of the kind"),
     }
 )
-# Of breadcrumbs; a program that makes code for ever may have places for ever.
+# The most breadcrumbs: a program that makes code for ever would need them for ever.
 MOST_PLACES = 10_000
 
 
 class Logs:
-    """The loggers. Nothing is printed unless the user sets up logging, or asks in the environment: then to stderr."""
+    """The loggers. They print nothing unless the user sets up logging, or asks for logs in the environment: then to stderr."""
 
     def __init__(self, asked: str) -> None:
         self.log = logging.getLogger("fineline")
         self.loggers = {name: logging.getLogger(f"fineline.{name}") for name in CATEGORIES}
         self._said: set[tuple[str, str]] = set()
-        # What `follow` has turned on, with the level that each logger had.
+        # The categories that `follow` has turned on, with the former level of each logger.
         self._followed: dict[str, int] = {}
         self._prints = False
         names = [name.strip() for name in asked.split(",") if name.strip()]
@@ -65,7 +65,7 @@ class Logs:
                 self.log.warning("FINELINE_LOGS: there is no %r; known are %s", name, ", ".join(CATEGORIES))
 
     def follow(self, categories: Collection[str]) -> None:
-        """Records these categories too, from now on, and no longer what the last call has turned on besides."""
+        """Logs these categories too, from now on, and no longer those that only the last call has turned on."""
         for name in [name for name in self._followed if name not in categories]:
             self.loggers[name].setLevel(self._followed.pop(name))
         for name in categories:
@@ -80,12 +80,12 @@ class Logs:
         self._prints = True
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-        # Once the application has set up logging itself, its handlers print what there is.
+        # After the application has set up logging itself, its handlers print the records.
         handler.addFilter(lambda record: not logging.getLogger().handlers)
         self.log.addHandler(handler)
 
     def hear(self, event: Event) -> None:
-        # At a graph break that has been said; a call of a region in a with disable() block is no break.
+        # Other skipped code has a graph break with its breadcrumb; a call of a region in a with disable() block is not a break.
         if event.users_rule and (event.kind in ("break", "eager") or (event.kind == "skipped" and event.id == "FL406")):
             self._breadcrumb(event)
         for name, kinds in CATEGORIES.items():
@@ -95,7 +95,7 @@ class Logs:
                     self.loggers[name].debug("%s", text)
 
     def _breadcrumb(self, event: Event) -> None:
-        """Logs, once per place, that a mark or rule keeps it eager, and where that was declared."""
+        """Logs, once per place, that a mark or rule makes it run eagerly, and where that was declared."""
         key = (event.where, event.rule)
         if key not in self._said and len(self._said) < MOST_PLACES and self.log.isEnabledFor(logging.INFO):
             self._said.add(key)

@@ -1,7 +1,7 @@
-"""Counts the operators that run in calls of a compiled function, by what became of them.
+"""Counts the operators that run in calls of a compiled function, by outcome.
 
 "captured": in graphs; "eager": one by one, at graph breaks, between them, or where a capture was given up; "skipped": in code that was
-not looked into, because of a rule or a built-in skip.
+not traced into, because of a rule or a built-in skip.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# What becomes of the operators of the segment that is being captured is not known before its end.
+# The outcome of operators of the current segment, which is known at its end.
 OPEN = "open"
-# Of each kind of operator, in the order of reports.
+# The outcomes, in the order of reports.
 FATES = ("captured", "eager", "skipped")
 
 
@@ -27,13 +27,13 @@ class _Where(threading.local):
 
 
 class OperatorCounts:
-    """The counts, and what an operator that runs now is. Subclasses see the operators."""
+    """The counts, and the outcome of an operator that runs now. Subclasses see the operators."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
         self._where = _Where()
-        # Of the segment that is being captured.
+        # The number of operators in the current segment.
         self._open = 0
 
     @property
@@ -64,11 +64,11 @@ class OperatorCounts:
         self._open = 0
 
     def of_another(self) -> OperatorCounts:
-        """Returns the counts for another region that is watched as part of this one: the same."""
+        """Returns the counts for another region that is watched as part of this one: the same object."""
         return self
 
     def during(self, kind: str, call: Callable, *args: Any) -> Any:
-        """Makes a call in which operators are of that kind, unless something inside of it says otherwise."""
+        """Makes a call in which operators count as ``kind``, unless a call inside it sets another kind."""
         where = self._where.stack
         depth = len(where)
         where.append(lambda: kind)
@@ -80,8 +80,8 @@ class OperatorCounts:
     def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int) -> Callable:
         """Compiles a graph so that the operators of its later runs count as ``kind``; those that run while it is compiled do not count.
 
-        ``plain``: it runs operator by operator. A compiled graph may run other operators: then those ``captured`` count, or if none
-        ran then, the graph's nodes.
+        ``plain``: it runs operator by operator. A compiled graph may run other operators: then the number ``captured`` counts, or, if
+        that is 0, the number of the graph's nodes.
         """
 
         def compiled(gm: Any, examples: list, kinds: Any) -> Callable:
@@ -106,8 +106,8 @@ class Tally(OperatorCounts, TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        # PyTorch compiles its control-flow operators in eager code too; where it sees a mode that may object to that, it runs
-        # them in a way of its own, with other results.
+        # PyTorch compiles its control-flow operators in eager code too; under a mode that may object to that, it runs them in
+        # another way, with other results.
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -123,11 +123,11 @@ class _Hearers(threading.local):
 
 
 class Hearing:
-    """Which function's calls are under way in each thread: operators are counted for the innermost."""
+    """The counts of the calls in progress in each thread: operators are counted for the innermost call."""
 
     def __init__(self) -> None:
         self._threads = _Hearers()
-        # Where a thread of PyTorch's works for one of the user's, this is whose it is taken for.
+        # The operators of a thread that PyTorch started count for the latest call in any thread.
         self._latest: OperatorCounts | None = None
 
     def hear(self) -> None:
@@ -169,9 +169,9 @@ def _core() -> Callable[[Callable[[], None] | None], None] | None:
 
 
 class RunCounts(OperatorCounts):
-    """Hears of the operators in calls of a region, for ``fineline run --explain``: nothing that runs is changed by that.
+    """Counts the operators in calls of a region, for ``fineline run --explain``, without changing what runs.
 
-    Without the native core nothing is heard.
+    Without the native core it counts nothing.
     """
 
     @staticmethod
@@ -179,7 +179,7 @@ class RunCounts(OperatorCounts):
         return _core() is not None
 
     def of_another(self) -> OperatorCounts:
-        """Returns counts of its own, as it is reported of by itself."""
+        """Returns new counts, because the other region has a report of its own."""
         return RunCounts()
 
     def during(self, kind: str, call: Callable, *args: Any) -> Any:

@@ -13,12 +13,12 @@ from typing import Any
 
 from fineline.report.html import Chapter, page
 
-# Names that stand for a stream -> its file descriptor.
+# By name of a stream: its file descriptor.
 STREAMS: Mapping[str, int] = MappingProxyType({"-": 1, "/dev/stdout": 1, "/dev/stderr": 2})
 
 
 def write_report(path: Path, chapters: Sequence[Chapter], facts: Callable[[], dict[str, Any]]) -> None:
-    """Writes to ``path``: JSON if its name ends in ``.json``, HTML if in ``.html`` or ``.htm``, else text. "-" is standard output."""
+    """Writes to ``path``: JSON if its name ends in ``.json``, HTML for ``.html`` or ``.htm``, otherwise text. "-" is standard output."""
     if path.suffix == ".json":
         text = json.dumps(facts(), indent=1) + "\n"
     elif path.suffix in (".html", ".htm"):
@@ -37,7 +37,7 @@ def write_report(path: Path, chapters: Sequence[Chapter], facts: Callable[[], di
         with open(stream, "w", encoding="utf-8", closefd=False) as file:
             file.write(text)
     except BrokenPipeError:
-        # Who reads has seen enough; Python is not to find that out once more when it ends.
+        # The reader has closed the pipe: the stream is redirected, so that Python does not fail again when it exits.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream)
         os.close(nowhere)

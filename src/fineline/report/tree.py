@@ -12,9 +12,9 @@ from typing import Any
 class Node:
     """A frame, or a call that ran outside of the capture.
 
-    ``colour``: "captured" (looked into), "eager" (ran in Python), "opaque" (one call in the graph), "constant" (ran at capture, and its result
-    is baked in). ``operators``: those recorded in the frame itself, without its children; frames in the body of an operator, such as a branch
-    of ``torch.cond``, have those of the body's own graph.
+    ``colour``: "captured" (traced into), "eager" (ran in Python), "opaque" (one call in the graph), "constant" (ran at capture, and its
+    result is a constant of the program). ``operators``: those recorded in the frame itself, without its children; frames in the body of
+    an operator, such as a branch of ``torch.cond``, have those of the body's own graph.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Node]:
-        """This node and all below it, as they were called."""
+        """Yields this node and all below it, in the order of the calls."""
         yield self
         for child in self.children:
             yield from child
@@ -46,13 +46,13 @@ class Node:
         return any(node.operators or node.colour != "captured" for node in self)
 
     def folded_children(self) -> Iterator[tuple[Node, int]]:
-        """Yields the children that matter, and how often each is there; equal ones that follow each other once."""
+        """Yields the children that matter, each with its count: equal ones that follow each other are yielded once."""
         for child, equal in groupby(self.children):
             if child.matters:
                 yield child, len(list(equal))
 
     def lines(self, indent: str = "") -> Iterator[str]:
-        """Yields a line for each that matters; equal siblings that follow each other once, with how often."""
+        """Yields a line for each node that matters; equal siblings that follow each other have one line, with their count."""
         operators = f", {self.operators} operator{'' if self.operators == 1 else 's'}" if self.operators else ""
         yield f"{indent}{self.colour:<8} {self.name}{operators}  {self.file}:{self.line}"
         for child, times in self.folded_children():
@@ -69,7 +69,7 @@ class Node:
 
 
 def joined(nodes: list[Node]) -> Node | None:
-    """Returns one tree of several of the same callable: the first, where all are equal."""
+    """Joins several trees of one callable: returns the first if all are equal, otherwise a root above them; None if there are none."""
     if not nodes or all([node == nodes[0] for node in nodes]):
         return nodes[0] if nodes else None
     return Node(nodes[0].name, nodes[0].file, nodes[0].line, "captured", children=nodes)

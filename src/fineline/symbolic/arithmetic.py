@@ -1,4 +1,4 @@
-"""Numbers that stand for any value: what the interpreter does with them, and when their value has to be settled."""
+"""Arithmetic and functions on symbolic numbers, which stand for any value, and specialization where their value is needed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ARITHMETIC = frozenset({
 COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
 # The bases of powers that are written with a symbol as exponent.
 SHORT_POWERS = (1, 2, -1)
-# `n = (n * 31 + 7) % 1000` in a loop comes to this in 33 iterations, which take 0.2 s to capture; 64 take 1.6 s, 300 minutes.
+# `n = (n * 31 + 7) % 1000` in a loop reaches this in 33 iterations, which take 0.2 s to capture; 64 take 1.6 s, 300 minutes.
 MOST_PARTS = 200
 
 
 def _known(v: Any) -> Any:
-    """Returns a symbolic number that can have one value only is that value."""
+    """Returns the value of a symbolic number that can have only one, and any other number as it is."""
     return settled(v) if type(v) in SYMBOLIC and v.node.expr.is_number else v
 
 
@@ -43,7 +43,7 @@ def unknown(v: Any) -> bool:
 
 
 def text_of(v: Any) -> str:
-    """Returns a symbolic number as the user's code makes it."""
+    """Returns the text of a symbolic number, in terms of the user's code."""
     own = _symbols((v,))
     return str(v) if own is None else str(own.text(v))
 
@@ -58,7 +58,7 @@ def decided(v: Any) -> bool | None:
 
 
 def settled(v: Any) -> Any:
-    """Returns the value of a symbolic number; from now on it is guarded to be this."""
+    """Specializes a symbolic number: returns its value, and guards it. Returns any other value as it is."""
     t = type(v)
     if t in SYMBOLIC and unknown(v):
         if t is torch.SymBool and (found := decided(v)) is not None:
@@ -70,7 +70,7 @@ def settled(v: Any) -> Any:
 
 
 def numbers(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
-    """Yields the symbolic numbers in ``value``, and in the tuples, lists and slices that it is made of (``within`` them: a list may hold itself)."""
+    """Yields the symbolic numbers in ``value``, also in nested tuples, lists and slices. ``within``: the lists around, to end cycles."""
     t = type(value)
     if t in SYMBOLIC:
         yield value
@@ -84,7 +84,7 @@ def numbers(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
 
 
 def holds(value: Any) -> bool:
-    """Returns whether there is a symbolic number in ``value``."""
+    """Returns whether ``value`` contains a symbolic number."""
     return any(True for _ in numbers(value))
 
 
@@ -115,7 +115,7 @@ def is_large(v: Any) -> bool:
 
 
 def calculate(op: Callable, *values: Any) -> Any:
-    """Returns an operator on numbers of which some are symbolic."""
+    """Computes an operator on numbers, of which some are symbolic."""
     if op not in ARITHMETIC:
         return op(*[settled(v) for v in values])
     own = _symbols(values)
@@ -141,14 +141,14 @@ def calculate(op: Callable, *values: Any) -> Any:
 
 
 def has_symbol(fn: Callable, values: Sequence) -> bool:
-    """Returns whether a symbol, or a guarded constant, can stand for ``fn(*values)``; otherwise the values of symbolic numbers must be asked for."""
+    """Returns whether ``fn(*values)`` can be a symbol or a guarded constant; otherwise symbolic numbers have to be specialized."""
     fn = operator.pow if fn is builtins.pow else fn
     if fn not in OPERATORS or fn in COMPARISONS:
         return True
     floats = not {float, torch.SymFloat}.isdisjoint(map(type, values))
     int_power = fn is operator.pow and not floats and type(values[1]) is torch.SymInt
     if not (floats or int_power) and fn is not operator.truediv and (fn in ARITHMETIC or fn is abs):
-        # An int, of ints.
+        # The result is an int, computed from ints.
         return True
     own = _symbols(values)
     if own is None or any([unknown(v) for v in values]):
@@ -159,7 +159,7 @@ def has_symbol(fn: Callable, values: Sequence) -> bool:
 
 
 def _bitwise(op: Callable, *values: Any) -> Any:
-    """Returns what an operator on bits gives: symbolic of ints, and by the values of bools alone, which give a bool, and of floats, which are refused."""
+    """Computes an operator on bits: symbolically on ints, by the values on bools, whose result is a bool, and on floats, which raise."""
     if torch.SymInt not in map(type, values) or not {type(v) for v in values} <= {int, bool, torch.SymInt}:
         return op(*[settled(v) for v in values])
     values = _numbers_of(values)
@@ -175,27 +175,28 @@ def _bitwise(op: Callable, *values: Any) -> Any:
 
 
 def _has_bits(v: Any) -> bool:
-    """Returns whether an operator on bits is in ``v``.
+    """Returns whether the expression of ``v`` contains an operator on bits.
 
-    AOTAutograd computes floats in tensors, where such an operator on what has become one fails: a division by one keeps them apart.
+    AOTAutograd computes floats in tensors, where such an operator fails on a number that has become a float: a division by one
+    separates the two.
     """
     return type(v) is torch.SymInt and v.node.expr.has(BitwiseFn_bitwise_and, BitwiseFn_bitwise_or, BitwiseFn_bitwise_xor)
 
 
 def _symbols(values: Any) -> Any:
-    """Returns what keeps the numbers of this capture; None if these are of a fake mode of the user's."""
+    """Returns the ``Symbols`` of this capture; None if the numbers belong to the user's own fake mode."""
     shapes = next(v for v in values if type(v) in SYMBOLIC).node.shape_env
     interp = getattr(shapes, "interp", None)
     return interp.trace.symbols if interp is not None else None
 
 
 def _floats(v: Any) -> Any:
-    """Returns what keeps the floats of this capture; None if ``v`` is none of its, or only the graph knows it."""
+    """Returns the ``Floats`` of this capture; None if ``v`` does not belong to it, or only the graph knows its value."""
     return getattr(v.node.shape_env, "floats", None) if v.node.has_hint() else None
 
 
 def _float(fn: Callable, *values: Any) -> Any:
-    """Returns the float that ``fn`` gives."""
+    """Computes ``fn``, whose result is a float."""
     own = _symbols(values)
     if own is None or any([unknown(v) for v in values]):
         return _known(PLAIN[fn](*values)) if fn in PLAIN else fn(*[settled(v) for v in values])
@@ -211,7 +212,7 @@ def _numbers_of(values: tuple) -> tuple:
 
 
 def _lies_below(v: Any, number: Any) -> bool:
-    """Returns whether ``v`` is an integer that no relation can hold, and ``number`` is guarded to be nearer to zero: within 64 bits."""
+    """Returns whether ``v`` is an int too large for a relation, and ``number`` is nearer to zero, within 64 bits. Guards that."""
     if type(v) is not int or LEAST_INTEGER <= v <= MOST_INTEGER or type(number) is not torch.SymInt:
         return False
     return decided(number <= MOST_INTEGER if v > 0 else number >= LEAST_INTEGER) is True
@@ -258,7 +259,7 @@ def _chosen(choose: Callable, values: tuple) -> Any:
         values = tuple(values[0])
     found = values[0]
     if {type(v) for v in values} - {int, torch.SymInt}:
-        # Of an int and a float the one that is chosen keeps its type.
+        # The chosen number keeps its type, int or float.
         better = operator.lt if choose is torch.sym_min else operator.gt
         for v in values[1:]:
             found = v if compared(better, v, found) else found
@@ -294,7 +295,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def _int_power(base: Any, exponent: Any) -> Any:
-    """Returns a power whose exponent is symbolic; of what Inductor has no code for, or FX writes wrongly ("-1 ** n"), the number itself."""
+    """Computes a power with a symbolic exponent; specializes it if Inductor has no code for it, or FX writes it wrongly ("-1 ** n")."""
     if type(base) is int and base in SHORT_POWERS and compared(operator.ge, exponent, 0):
         if base == 1:
             return 1

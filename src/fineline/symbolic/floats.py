@@ -1,7 +1,7 @@
-"""Floats that stand for any value, and the ints made of them: how each is computed, exactly, in Python's order of operations.
+"""Symbolic floats, and the ints made from them: the exact computation of each, in Python's order of operations.
 
-PyTorch's expressions are algebra, in which ``lr * 0.5 * 0.5`` is ``0.25 * lr``; with floats that is another number. So each float has a
-symbol of its own there, and here the term that computes it.
+PyTorch's expressions are algebra, in which ``lr * 0.5 * 0.5`` is ``0.25 * lr``; with floats that is another number. Therefore each float
+has a symbol of its own there, and here the term that computes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fineline.fake.fake_tensors import Path
 from fineline.guards.relation import has_code, symbols_of
 from fineline.guards.term import Term, term_of
 
-# Longer than this a float is no longer carried along as what computes it.
+# The longest term of a float that remains symbolic.
 LONGEST = 64
 MOST_WHOLE = 2**62
 OPERATORS: Mapping[Any, str] = MappingProxyType(
@@ -32,10 +32,10 @@ OPERATORS: Mapping[Any, str] = MappingProxyType(
         **{getattr(math, name): name for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh")},
     }
 )
-# What gives a positive zero, if any; and what gives a zero whose sign its operands decide.
+# Functions whose zeros are positive; and functions whose operands decide the sign of a zero.
 POSITIVE_ZERO = frozenset({float, abs, math.exp, math.log, math.log2, math.log10})
 SIGNED = frozenset([getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")])
-# A float as a whole number.
+# Functions that make an int from a float: the name in terms, and the form for PyTorch's expressions.
 WHOLE: Mapping[Any, tuple[str, Callable]] = MappingProxyType(
     {int: ("trunc", torch.sym_int), math.trunc: ("trunc", torch.sym_int), math.floor: ("floor", math.floor),
      math.ceil: ("ceil", math.ceil), round: ("round", round)}
@@ -51,9 +51,9 @@ class Exact(NamedTuple):
 
 
 class FloatResult(NamedTuple):
-    """A float that an operator gives, the term that computes it, and the size of that.
+    """The float result of an operator, the term that computes it, and the size of the term.
 
-    ``claims``: of a constant, the terms that must be true for it to come again. None: a symbol can stand for the float.
+    ``claims``: for a constant, the terms that must be true for the same result. None: the float can be a symbol.
     """
 
     value: float
@@ -63,11 +63,11 @@ class FloatResult(NamedTuple):
 
 
 class Floats:
-    """The symbolic floats of one segment, and what was assumed of them."""
+    """The symbolic floats of one segment, and the assumptions about them."""
 
     def __init__(self, shapes: Any) -> None:
         self.shapes = shapes
-        # Of an int's symbol too.
+        # The computations, by symbol of a float or of an int made from one.
         self.exact: dict[sympy.Symbol, Exact] = {}
         self.claims: list[Term] = []
 
@@ -80,7 +80,7 @@ class Floats:
         return made
 
     def calculate(self, fn: Callable, values: tuple) -> Any:
-        """Returns the float that ``fn`` gives: a symbol, or a guarded constant; None if it has to be computed of the values themselves."""
+        """Returns the float result of ``fn``: a symbol, or a guarded constant; None if it has to be computed from the values themselves."""
         found = self.result(fn, values)
         if found is None:
             return None
@@ -94,7 +94,7 @@ class Floats:
         return self.new(found.value, f"float{len(self.exact)}", Exact(found.term, found.size, plain))
 
     def result(self, fn: Callable, values: tuple) -> FloatResult | None:
-        """Returns what is known of the float that ``fn`` gives; None if it gives no float, or what computes it is too long."""
+        """Returns the float result of ``fn`` with its term; None if the result is not a float, or the term is too long."""
         hints = [hint(v) for v in values]
         if fn not in OPERATORS or None in hints:
             return None
@@ -108,7 +108,7 @@ class Floats:
             return None
         if math.isfinite(value) and value != 0:
             return FloatResult(value, term, size)
-        # No symbol stands for these. Guards compare them with ``==``, which tells no zero from another.
+        # These values cannot be symbols. Guards compare them with ``==``, for which both zeros are equal.
         signs = self._signs(fn, values) if value == 0 else []
         if signs is None or not has_code(self._expand(term)):
             return None
@@ -116,7 +116,7 @@ class Floats:
         return FloatResult(value, term, size, (same, *signs))
 
     def _signs(self, fn: Callable, values: tuple) -> list[Term] | None:
-        """Returns the terms that must be true for the zero that ``fn`` gives to keep its sign; None if none say so."""
+        """Returns the terms that must be true for a zero result of ``fn`` to keep its sign; None if no terms ensure that."""
         if fn in POSITIVE_ZERO:
             return []
         deciding = values[1:] if fn is operator.mod else values[:1] if fn is operator.pow else values
@@ -125,12 +125,12 @@ class Floats:
             return None
         zero = Term("int", (0,))
         if fn in (operator.add, operator.sub):
-            # A number and its opposite give a positive zero, and two zeros may give another.
+            # A number and its opposite add up to a positive zero, two zeros possibly to a negative one.
             return [Term("ne", (self.exactly(symbols[0]).term, zero))]
         return [Term("gt" if hint(v) > 0 else "lt", (self.exactly(v).term, zero)) for v in symbols]
 
     def whole(self, fn: Callable, v: torch.SymFloat) -> Any:
-        """Returns the int that ``fn`` makes of a float: PyTorch's expression if sizes alone decide it, else a symbol of its own, as floats have."""
+        """Returns the int that ``fn`` makes from a float: PyTorch's expression if only sizes decide it, otherwise a symbol of its own."""
         value, exact = fn(hint(v)), self.exactly(v)
         name, symbolic = WHOLE[fn]
         term = Term(name, (exact.term,))
@@ -139,13 +139,13 @@ class Floats:
             if hint(made) == value:
                 other = term_of(made.node.expr) if type(made) is torch.SymInt else Term("int", (made,))
                 if other != term:
-                    # It says the same in algebra; with floats that may fail for some sizes.
+                    # The two are equal in algebra; with floats they may differ for some sizes.
                     self.claim(Term("eq", (term, other)), True)
                 return made
         if exact.size >= LONGEST or not has_code(self._expand(term)) or abs(value) > MOST_WHOLE:
             self.claim(Term("eq", (term, Term("int", (value,)))), True)
             return value
-        # Where it is no number of the stack machine's, or Python has none.
+        # Excludes floats whose int is too large for the stack machine, or that have none in Python.
         self.claim(Term("le", (Term("abs", (exact.term,)), Term("float", (float(MOST_WHOLE),)))), True)
         source = Path(f"{name}{len(self.exact)}")
         symbol = self.shapes.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
@@ -159,7 +159,7 @@ class Floats:
         return self.exact.get(expr) or Exact(Term("symbol", (expr,)), 1)
 
     def expanded(self, expr: Any, whole: bool = True) -> Term:
-        """Returns the term of an expression of PyTorch's, with what computes each float in its place; ``whole``: and each int made of one."""
+        """Returns the term of a PyTorch expression, with the computation of each float in it. ``whole``: also of each int made from one."""
         return self._expand(term_of(expr), whole)
 
     def _expand(self, term: Term, whole: bool = True) -> Term:
@@ -194,7 +194,7 @@ class Floats:
             self.claims.append(Term("eq", (Term("symbol", (symbol,)), number)))
 
 
-# These PyTorch's expressions have too.
+# Functions that PyTorch's expressions have too.
 PLAIN: Mapping[Any, Callable] = MappingProxyType(
     {float: torch.sym_float, math.sqrt: torch.sym_sqrt}
     | {fn: fn for fn in (abs, *[getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "neg")])}
@@ -202,5 +202,5 @@ PLAIN: Mapping[Any, Callable] = MappingProxyType(
 
 
 def hint(v: Any) -> Any:
-    """Returns the value that a number has in this call; None if nobody knows it yet."""
+    """Returns the value of a number in this call; None if it is not known yet."""
     return v.node.hint if type(v) in (torch.SymInt, torch.SymFloat) else None if type(v) is torch.SymBool else v

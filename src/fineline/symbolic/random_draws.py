@@ -1,4 +1,4 @@
-"""The random numbers that a program draws before its graph runs: symbols, as long as nothing depends on which numbers come."""
+"""The random numbers that a program draws before its graph runs: they are symbols as long as nothing depends on their values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from fineline.fake.fake_tensors import Path
 from fineline.frames.graph_breaks import Restart
 
-# Comparisons, with what they are the other way round.
+# By comparison: the one that is equivalent with exchanged operands.
 MIRRORED: Mapping[Any, Callable] = MappingProxyType(
     {operator.lt: operator.gt, operator.gt: operator.lt, operator.le: operator.ge, operator.ge: operator.le}
 )
 
 
 class Draw(NamedTuple):
-    """One call of a method that draws, its generator the first argument, and the instruction that makes it."""
+    """A call of a method that draws, with the generator as first argument, and the instruction that makes the call."""
 
     fn: Any
     args: tuple
@@ -31,17 +31,17 @@ class Draw(NamedTuple):
 
 
 class Draws:
-    """Those of one segment, in their order. ``breaking``: instructions whose numbers have to be drawn at graph breaks."""
+    """The draws of one segment, in order. ``breaking``: instructions whose numbers have to be drawn at graph breaks."""
 
     def __init__(self, shapes: Any, breaking: set[tuple[CodeType, int]]) -> None:
         self._shapes, self._breaking = shapes, breaking
         self.of: dict[sympy.Symbol, Draw] = {}
         self._ranges: dict[sympy.Symbol, Any] = {}
-        # Between what floats lie.
+        # The bounds of floats.
         self._spans: dict[sympy.Symbol, tuple[float, float]] = {}
 
     def add(self, draw: Draw, example: Any, span: tuple | None) -> Any:
-        """Returns a symbol for what ``draw`` gives: a number such as ``example``, within ``span`` if that is known, as it is of ints."""
+        """Returns a symbol for the result of ``draw``: a number like ``example``, within ``span``, which is known for all ints."""
         shapes, name = self._shapes, f"draw{len(self.of)}"
         if type(example) is float:
             number = shapes.floats.new(example, name)
@@ -57,7 +57,7 @@ class Draws:
         return number
 
     def always(self, op: Callable, a: Any, b: Any) -> bool | None:
-        """Returns what a comparison gives for all numbers that may come; None if that depends on them, or neither is a float that is drawn."""
+        """Returns the answer of a comparison if it is the same for all numbers that may be drawn; None if not, or if no float is drawn."""
         if op not in MIRRORED:
             return None
         if type(a) is not torch.SymFloat:
@@ -65,12 +65,12 @@ class Draws:
         span = self._spans.get(a.node._expr) if type(b) in (int, float) else None
         if span is None:
             return None
-        # Each of these holds for all numbers between two for which it holds.
+        # If a comparison is true for two numbers, it is true for all numbers between them.
         answers = {bool(op(number, b)) for number in span}
         return answers.pop() if len(answers) == 1 else None
 
     def changed(self) -> list[sympy.Symbol]:
-        """Returns those that can't be any number any more."""
+        """Returns the symbols of draws that can no longer have any value."""
         shapes = self._shapes
         return [s for s, span in self._ranges.items() if shapes.simplify(s) != s or shapes.var_to_range[s] != span]
 

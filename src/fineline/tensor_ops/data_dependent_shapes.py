@@ -19,6 +19,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.bytecode.asynchronous import let_pass
 from fineline.fake.fake_tensors import DATA_DEPENDENT, sizeless
 from fineline.frames.graph_breaks import GraphBreak
+from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.tensor_ops.composites import is_composite
@@ -29,9 +30,9 @@ from fineline.torch_facts.spellings import is_custom, packet_of
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.interp import Interp
 
-SHAPED = frozenset(map(id, DATA_SHAPED))
-INFERRED = {id(fn): at for fn, at in INFERRED_SIZE.items()}
-UNSEEN = frozenset(map(id, UNSEEN_SIZE))
+SHAPED = IdentitySet(DATA_SHAPED)
+INFERRED = IdentityMap(INFERRED_SIZE.items())
+UNSEEN = IdentitySet(UNSEEN_SIZE)
 UNSEEN_NAMES = frozenset({f"aten::{fn.__name__}" for fn in UNSEEN_SIZE})
 METHODS = frozenset({types.MethodDescriptorType, types.WrapperDescriptorType})
 PACKETS = (OpOverload, OpOverloadPacket)
@@ -42,7 +43,7 @@ MASKS = (torch.bool, torch.uint8)
 INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 NESTING = frozenset({tuple, list})
 # What takes such tensors for what it fills in, and for a place.
-VALUED = frozenset(map(id, (torch.full_like, Tensor.__getitem__, operator.getitem)))
+VALUED = IdentitySet((torch.full_like, Tensor.__getitem__, operator.getitem))
 # What gives as many tensors as its own sizes say.
 SPLITTING = frozenset(["chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk", "unsafe_split", "vsplit"])
 REPEAT = (torch.repeat_interleave, Tensor.repeat_interleave)
@@ -57,14 +58,14 @@ AS_FUNCTIONS: Mapping[str, Callable] = MappingProxyType(
     }
 )  # fmt: skip
 # Those whose arguments matter.
-ASKED = frozenset(SHAPED | SIZED | INFERRED.keys() | set(map(id, (*WHERE, operator.getitem, Tensor.__getitem__))))
+ASKED = IdentitySet((*SHAPED, *SIZED, *INFERRED_SIZE, *WHERE, operator.getitem, Tensor.__getitem__))
 # What takes tensors on either side, and gives a tensor as large as these.
-INFIX = frozenset(map(id, vars(operator).values())) - {id(operator.getitem)}
+INFIX = IdentitySet(fn for fn in vars(operator).values() if fn is not operator.getitem)
 
 
 def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
     """Returns whether the sizes of the result depend on the numbers in a tensor."""
-    if id(fn) not in ASKED:
+    if fn not in ASKED:
         return type(fn) in PACKETS and _says_so(_overload(fn, args, kwargs), args, kwargs)
     if fn is operator.getitem or fn is Tensor.__getitem__:
         key = args[1]
@@ -74,12 +75,12 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
         )
     if fn in WHERE:
         return len(args) + len(kwargs or ()) == 1
-    if id(fn) in SIZED and tensors_for_sizes(fn, args, kwargs):
+    if fn in SIZED and tensors_for_sizes(fn, args, kwargs):
         return True
-    if id(fn) in INFERRED:
-        at = INFERRED[id(fn)]
+    if fn in INFERRED:
+        at = INFERRED[fn]
         return "size" not in (kwargs or ()) and not (len(args) > at and is_a(args[at], (tuple, list)))
-    if id(fn) not in SHAPED or fn is F.ctc_loss:
+    if fn not in SHAPED or fn is F.ctc_loss:
         return False
     given = {*(kwargs or {})}
     if fn is F.one_hot:
@@ -117,7 +118,7 @@ def may_be_by_data(fn: Any, args: Any, kwargs: Any) -> bool:
 
 def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
     """Returns what is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
-    if id(fn) in UNSEEN:
+    if fn in UNSEEN:
         return Foresight.UNFORESEEN
     if type(fn) in DISPATCHED:
         if packet_of(fn) in UNSEEN_NAMES:
@@ -128,7 +129,7 @@ def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresig
             # It may call operators whose fake kernels take sizes for known that numbers decide.
             return Foresight.WATCHED
     # In fake mode it is what runs that tells.
-    if interp.fakes is None and id(fn) not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
+    if interp.fakes is None and fn not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
         mutated = interp.trace.recorder.mutated
         if not all([interp.known.has(n, mutated) for n in numbers]):
             told = _told(interp, fn, args, kwargs)

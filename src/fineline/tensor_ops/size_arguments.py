@@ -14,6 +14,7 @@ from torch import Tensor
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.overlap_check import any_foreign
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops import unbacked
@@ -32,7 +33,7 @@ SIZE_NAMES = (
     "tril_indices", "triu_indices", "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window",
 )  # fmt: skip
 _OWNERS = (torch, Tensor, torch._C.TensorBase)
-SIZED = frozenset(id(f) for owner in _OWNERS for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None) | {id(F.one_hot)}
+SIZED = IdentitySet((F.one_hot, *[f for owner in _OWNERS for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None]))
 # Keywords of them that are given tensors for what they are: all of them, and more.
 WORKED_ON = frozenset({"input", "self", "out"})
 NO_SIZES: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -46,8 +47,8 @@ FACTORY_NAMES = (
     "zeros", "ones", "empty", "full", "arange", "range", "rand", "randn", "randint", "randperm", "eye", "tril_indices", "triu_indices",
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window",
 )  # fmt: skip
-FACTORIES = frozenset(id(getattr(torch, n)) for n in FACTORY_NAMES)
-SUBSCRIPTS = frozenset(map(id, (operator.getitem, Tensor.__getitem__)))
+FACTORIES = IdentitySet(getattr(torch, n) for n in FACTORY_NAMES)
+SUBSCRIPTS = IdentitySet((operator.getitem, Tensor.__getitem__))
 
 
 NUMBER = Number(Tensor.item)
@@ -65,7 +66,7 @@ def tensors_for_sizes(fn: Any, args: Any, kwargs: dict | None) -> bool:
 
 
 def _works_on_first(fn: Any, args: Any) -> bool:
-    return bool(args) and is_a(args[0], Tensor) and id(fn) not in FACTORIES
+    return bool(args) and is_a(args[0], Tensor) and fn not in FACTORIES
 
 
 def _values(fn: Any) -> frozenset[str]:

@@ -17,6 +17,7 @@ from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.fx.infallible import may_raise, takes_types
 from fineline.fx.recorder import NotForGraph, scattered
 from fineline.guards.facts import AMBIENT
+from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
 from fineline.policy.selector import describe
@@ -40,17 +41,19 @@ from fineline.tracing.constant_tensors import FOLDED
 from fineline.tracing.interp import Interp
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
-HIDDEN_BY_ID = {id(fn): at for fn, at in HIDDEN_WRITES.items()}
-INPLACE_CAPABLE = frozenset(HIDDEN_BY_ID) | frozenset(map(id, INPLACE_FLAG))
+HIDDEN = IdentityMap(HIDDEN_WRITES.items())
+INPLACE_CAPABLE = IdentitySet((*HIDDEN_WRITES, *INPLACE_FLAG))
 # Of these, the ones that write only if this argument, here by name and position, is given and true.
-ON_DEMAND = {
-    **{id(fn): ("inplace", at) for fn, at in INPLACE_FLAG.items()},
-    id(F.embedding): ("max_norm", 3),
-    id(F.embedding_bag): ("max_norm", 3),
-    id(F.batch_norm): ("training", 5),
-}
+ON_DEMAND = IdentityMap(
+    (
+        *[(fn, ("inplace", at)) for fn, at in INPLACE_FLAG.items()],
+        (F.embedding, ("max_norm", 3)),
+        (F.embedding_bag, ("max_norm", 3)),
+        (F.batch_norm, ("training", 5)),
+    )
+)
 # What chooses between kernels of attention when it runs, not where it is traced.
-CHOOSERS = frozenset(map(id, (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)))
+CHOOSERS = IdentitySet((torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd))
 
 
 def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
@@ -91,11 +94,11 @@ def targets_of(fn: Any, args: Any, kwargs: dict | None) -> Any:
         schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
         given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
         return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or (kwargs and "out" in kwargs) or id(fn) in INPLACE_CAPABLE):
+    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or (kwargs and "out" in kwargs) or fn in INPLACE_CAPABLE):
         return ()
-    if id(fn) in ON_DEMAND and not _asked(ON_DEMAND[id(fn)], args, kwargs):
+    if fn in ON_DEMAND and not _asked(ON_DEMAND[fn], args, kwargs):
         return ()
-    return [*[args[i] for i in HIDDEN_BY_ID.get(id(fn), (0,)) if i < len(args)], (kwargs or {}).get("out")]
+    return [*[args[i] for i in HIDDEN.get(fn, (0,)) if i < len(args)], (kwargs or {}).get("out")]
 
 
 class TensorOperator:
@@ -130,11 +133,11 @@ class TensorOperator:
     def lower(self) -> None:
         """Finds the form that a graph can hold, and the node's arguments; breaks the graph if there is none."""
         interp, trace = self.interp, self.interp.trace
-        if trace.numpy and id(self.fn) not in DTYPE_ASKERS:
+        if trace.numpy and self.fn not in DTYPE_ASKERS:
             self.args = symbols_for(trace, self.args)
             self.kwargs = self.kwargs and {k: symbol_for(trace, v) for k, v in self.kwargs.items()}
             self.called = self.fn, self.args, self.kwargs
-        if id(self.fn) in SUBSCRIPTS:
+        if self.fn in SUBSCRIPTS:
             self.args = [self.args[0], subscript(interp, self.args[1])]
         if trace.symbols is not None:
             self._lower_numbers()
@@ -143,7 +146,7 @@ class TensorOperator:
         if interp.lessons.dense_only and any(map(scattered, self.all_args)):
             raise self.graph_break("FL522", "takes a sparse, nested or quantized tensor")
         try:
-            if id(self.fn) in DTYPE_ASKERS and among(self.all_args):
+            if self.fn in DTYPE_ASKERS and among(self.all_args):
                 raise self.graph_break("FL504", "of a number of NumPy's")
             if interp.fakes is not None:
                 self.fn, self.args, self.kwargs = form_of(trace, self.fn, self.args, self.kwargs)
@@ -158,7 +161,7 @@ class TensorOperator:
         if interp.subgraphs and unbacked.used(self.args, self.kwargs):
             # What only the graph knows belongs to the outermost graph.
             give_up_subgraphs(interp)
-        if id(self.fn) in SUBSCRIPTS:
+        if self.fn in SUBSCRIPTS:
             try:
                 self.fn, self.args = unbacked.subscript(interp, self.fn, self.args)
             except (NotForGraph, RecursionError) as e:  # a list may hold itself
@@ -174,7 +177,7 @@ class TensorOperator:
         fn, args, kwargs, interp = self.fn, self.args, self.kwargs, self.interp
         self.op, self.target = _call_target(fn, args)
         self.targets = targets_of(fn, args, kwargs)
-        history = bool(self.targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
+        history = bool(self.targets) and fn not in HIDDEN and _history_grows(args, kwargs)
         handled = covered(interp.frame)
         interp.trace.caught = interp.trace.caught or handled
         self.untyped = interp.fakes is not None and not takes_types(fn, args, kwargs)
@@ -221,7 +224,7 @@ class TensorOperator:
         interp, known, mutated = self.interp, self.interp.known, self.interp.trace.recorder.mutated
         if self.sizes is Foresight.UNFORESEEN:
             interp.trace.recorder.unmeasure(result)
-        if id(self.fn) in FOLDED and known.all_known(self.args, mutated) and not (interp.fakes is not None and holds(self.args)):
+        if self.fn in FOLDED and known.all_known(self.args, mutated) and not (interp.fakes is not None and holds(self.args)):
             known.add(result, mutated, compute_known(interp, self.fn, self.args, self.kwargs))
         elif interp.fakes is not None:
             known.computed(self.fn, self.args, self.kwargs, result, mutated)
@@ -241,7 +244,7 @@ def _check_sizes(call: TensorOperator) -> None:
 
 def _check_kernels(call: TensorOperator) -> None:
     trace = call.interp.trace
-    if trace.states and id(call.fn) in CHOOSERS and call.args[0].device.type != "cpu":
+    if trace.states and call.fn in CHOOSERS and call.args[0].device.type != "cpu":
         if any([setter in KERNELS for _, setter in differing(trace.start_ambient, AMBIENT.now())]):
             raise call.graph_break("FL503", "runs in another state when compiled than where the code calls it")
 

@@ -17,6 +17,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.layout import layout_of
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import storage_of
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import watches
 from fineline.objects.c_calls import deep_plain
@@ -45,9 +46,9 @@ from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 
 # By identity: distinct C functions of torch may compare equal.
-BEYOND = frozenset(map(id, BEYOND_GUARD))
-COVERED = frozenset(map(id, COVERED_QUERIES))
-BARE = frozenset(map(id, METADATA_WHEN_BARE))
+BEYOND = IdentitySet(BEYOND_GUARD)
+COVERED = IdentitySet(COVERED_QUERIES)
+BARE = IdentitySet(METADATA_WHEN_BARE)
 CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "retains_grad"})
 
 
@@ -81,11 +82,11 @@ class TensorOps:
             rule = operator_rule(interp, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
                 return call_ruled(call, rule)
-        if id(fn) in BARE and len(args) == 1 and not kwargs:
+        if fn in BARE and len(args) == 1 and not kwargs:
             kind = "metadata"
         if kind == "op":
             return self._operator_call(call)
-        if id(fn) in BEYOND:
+        if fn in BEYOND:
             # Of a tensor made here too: what it is a view of may have been passed in.
             raise call.graph_break("FL509", f"{describe(fn)} answers from what no guard covers")
         if kind == "metadata" or kind == "query":
@@ -102,7 +103,7 @@ class TensorOps:
             if call.interp.switches:
                 raise Restart("FL516", f"{describe(call.fn)} may do more than compute")
             settle_first(call)
-        args, kwargs = sizes(call) if id(call.fn) in SIZED else (call.args, call.kwargs)
+        args, kwargs = sizes(call) if call.fn in SIZED else (call.args, call.kwargs)
         return call.finish(self.operator(call.interp, call.fn, args, kwargs))
 
     def _answer(self, call: Call, query: bool) -> Frame | None:
@@ -124,7 +125,7 @@ class TensorOps:
         result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
         if interp.fakes is not None and reads_strides(fn):
             confirm(interp, fn, args, kwargs, result)
-        if query and id(fn) not in COVERED:
+        if query and fn not in COVERED:
             if not all([is_value(a) and deep_plain(trace, a) for a in (*given, result)]):
                 raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
             guard_answer(trace, fn, tuple(args), kwargs or {}, result)
@@ -148,7 +149,7 @@ class TensorOps:
     def _read_data(self, call: Call) -> Frame | None:
         """Calls a function that reads the numbers in a tensor: they are known, or become symbols."""
         interp, trace, fn, args = call.interp, call.trace, call.fn, call.args
-        if id(fn) in READERS and interp.known.all_known(args, trace.recorder.mutated):
+        if fn in READERS and interp.known.all_known(args, trace.recorder.mutated):
             result = fn(*[interp.known.numbers(a) for a in args], **(call.kwargs or {}))
             return call.finish(trace.fresh(result) if type(result) is list else result)
         if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(interp, args[0]):
@@ -204,7 +205,7 @@ class TensorOps:
 
     def foreseen(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
         """Returns what is known of the sizes of an operator's result before it runs."""
-        if id(fn) in INFIX:
+        if fn in INFIX:
             return Foresight.FORESEEN
         return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(interp) else foreseen(interp, fn, args, kwargs)
 

@@ -21,6 +21,7 @@ import torch._functorch.predispatch
 import torch.nn.functional
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tables import attributes
 from fineline.torch_facts import names as names
@@ -33,7 +34,7 @@ _C_NAMESPACES: tuple[tuple[Any, Mapping[str, str], str | None], ...] = (
     (torch._C._functorch, names.FUNCTORCH, None),
     (torch._C._autograd, names.AUTOGRAD, None),
 )
-"""Namespaces of C functions, the exceptions, and the class of what is not named (None: unknown)."""
+"""Namespaces of C functions, the exceptions, and the class of the functions that are not named (None: unknown)."""
 
 
 def _by_name(classes: Mapping[str, str]) -> dict[str, str]:
@@ -89,20 +90,18 @@ def _types() -> Iterator[tuple[Any, str]]:
             yield value, "metadata"
 
 
-def _table() -> dict[int, tuple[Callable[..., Any], str]]:
+def _table() -> IdentityMap[str]:
     """Returns the table, by identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
     parts = (_python_functions(), _functional(), _c_functions(), _methods(), _types())
-    return {id(fn): (fn, kind) for part in parts for fn, kind in part}
+    return IdentityMap(pair for part in parts for pair in part)
 
 
-# Dicts, and no proxies: they are asked at most calls, and at reads of attributes.
-_TABLE: Mapping[int, tuple[Callable[..., Any], str]] = _table()
-_UNKNOWN = (None, None)
+_TABLE = _table()
 _OPERATORS: Mapping[str, str] = MappingProxyType(_by_name(names.OPERATORS))
 
 TENSOR_ATTRS: Mapping[str, str] = _by_name(names.ATTRIBUTES)
-"""Attribute of a tensor -> `metadata`; `op` (the node is `getattr(x, name)`, for `data` `torch._C._autograd._get_data_attr(x)`);
-or `source` (state that hangs on the tensor: another object, a hook table, a counter)."""
+"""By attribute of a tensor: `metadata`; `op` (the node is `getattr(x, name)`, for `data` `torch._C._autograd._get_data_attr(x)`);
+or `source` (state of the tensor: another object, a hook table, a counter)."""
 
 BEYOND_GUARD: frozenset[Callable[..., Any]] = frozenset(
     value
@@ -113,7 +112,7 @@ BEYOND_GUARD: frozenset[Callable[..., Any]] = frozenset(
     )
     for value in attributes(owner, listed)
 )  # fmt: skip
-"""Class `metadata`, but the answer is not in a guard on dtype, device, layout, sizes, strides and dispatch keys: guard the answer."""
+"""Class `metadata`, but a guard on dtype, device, layout, sizes, strides and dispatch keys does not imply the answer: guard that too."""
 
 COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
     value
@@ -150,7 +149,7 @@ METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type
 
 def classify_torch(fn: object) -> str | None:
     """Returns the class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
-    kind = _TABLE.get(id(fn), _UNKNOWN)[1]
+    kind = _TABLE.get(fn)
     if kind is None and type(fn) is not types.FunctionType:
         if is_a(fn, OpOverload):
             return _operator(fn)
@@ -161,7 +160,7 @@ def classify_torch(fn: object) -> str | None:
 
 def listed() -> Iterator[tuple[Callable[..., Any], str]]:
     """Yields all callables of the table, with their class."""
-    yield from _TABLE.values()
+    yield from _TABLE.items()
 
 
 def _operator(op: OpOverload) -> str | None:

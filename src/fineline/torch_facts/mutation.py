@@ -1,4 +1,4 @@
-"""Which PyTorch callables write to their arguments, and what they change."""
+"""Facts about writes: the PyTorch callables that write to their arguments, and what they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fineline.identity import IdentityMap
+from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.tables import attributes
 
@@ -24,7 +24,7 @@ _SLOTS = (
 )
 _IN_PLACE_SLOTS = frozenset(_SLOTS.split())
 _SIGNS = frozenset(attributes(operator, _SLOTS))
-# Callables whose name says what they do.
+# The types of callables whose name shows whether they write.
 _NAMED = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.FunctionType)
 
 _METADATA_MUTATORS = (
@@ -54,7 +54,7 @@ INFERRED_SIZE: Mapping[Callable[..., Any], int] = MappingProxyType(
         **{getattr(torch, f"sparse_{kind}_tensor"): 3 for kind in ("csr", "csc", "bsr", "bsc", "compressed")},
     }
 )
-"""Operators that find out the size of their result by the numbers in a tensor, if it is not given -> its position."""
+"""By operator that infers the size of its result from the numbers in a tensor if the caller passes none: the position of the size."""
 
 UNSEEN_SIZE: frozenset[Callable[..., Any]] = frozenset(
     {
@@ -62,7 +62,7 @@ UNSEEN_SIZE: frozenset[Callable[..., Any]] = frozenset(
         torch.Tensor.col_indices, torch.Tensor.ccol_indices, torch.Tensor.row_indices, torch.linalg.lstsq,
     }
 )  # fmt: skip
-"""Operators whose result's sizes are in nothing that is guarded: how many numbers a sparse tensor holds, for one."""
+"""Operators whose result's sizes follow from nothing that is guarded, such as the number of values in a sparse tensor."""
 
 HIDDEN_WRITES: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
     {
@@ -87,7 +87,7 @@ HIDDEN_WRITES: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
         torch.fbgemm_linear_fp16_weight_fp32_activation: (3,),
     }
 )
-"""Operators with no sign of it in their name -> positions of arguments that they may write to (running statistics, renormed weights)."""
+"""By operator whose name does not show it: the positions of arguments that it may write to (running statistics, renormed weights)."""
 
 
 def _inplace_flag(fn: Callable[..., Any]) -> int | None:
@@ -102,11 +102,11 @@ _INPLACE_FLAGGED = (
 INPLACE_FLAG: Mapping[Callable[..., Any], int] = MappingProxyType(
     {fn: position for fn in attributes(F, _INPLACE_FLAGGED) if (position := _inplace_flag(fn)) is not None}
 )
-"""Functions with an ``inplace`` parameter -> its position: if true, they write to and return their first argument."""
+"""By function with an ``inplace`` parameter: its position. If it is true, the function writes to and returns its first argument."""
 
 
 def is_inplace(fn: object) -> bool:
-    """Does the callable's name, or an operator's schema, say that it writes to its first argument?
+    """Returns whether the callable's name, or an operator's schema, says that it writes to its first argument.
 
     An ``out=`` argument, `INPLACE_FLAG` and `HIDDEN_WRITES` are further ways to write.
     """
@@ -119,29 +119,29 @@ def is_inplace(fn: object) -> bool:
 
 
 def changed_metadata(fn: Any, args: Any, kwargs: dict, existed: IdentityMap[Any]) -> str:
-    """Returns what a call does to metadata that no graph can hold: to one of the tensors that ``existed`` when the graph began, or as a leaf of
-    autograd; "" if nothing.
+    """Returns, in words, the change of metadata by a call that a graph cannot contain: of a tensor that ``existed`` when the graph began,
+    or a new leaf of autograd; "" if there is none.
     """
-    if id(fn) in _RESHAPERS and args and args[0] in existed:
+    if fn in _RESHAPERS and args and args[0] in existed:
         # The graph's example inputs must look as they did when the graph began.
         if fn is not torch.Tensor.requires_grad_ or args[0].requires_grad != (args[1] if len(args) > 1 else True):
             return "changes the metadata of a tensor that existed before"
     out = kwargs.get("out")
     if is_a(out, torch.Tensor) and out in existed and 0 in out.shape:
-        # What is empty is there to be given its size by what is written.
+        # An empty tensor gets its size from the result that is written.
         return "resizes a tensor that existed before"
-    # What AOTAutograd gives for a leaf has no gradient.
+    # AOTAutograd's output for a leaf gets no gradient.
     return LEAF if _makes_leaf(fn, args, kwargs) else ""
 
 
 LEAF = "makes a leaf of autograd"
-_RESHAPERS = frozenset(map(id, METADATA_MUTATORS))
+_RESHAPERS = IdentitySet(METADATA_MUTATORS)
 
 
 def _makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:
-    """Returns whether the result is a tensor that asks for a gradient and has no history."""
+    """Returns whether the result is a tensor that requires grad and has no history."""
     if fn is torch.Tensor.requires_grad_:
-        # Those that a transform of torch.func makes are its own.
+        # Leaves that a transform of torch.func makes belong to it.
         plain = type(args[0]) in (torch.Tensor, FakeTensor) and not torch._C._functorch.get_dynamic_layer_stack_depth()
         return plain and not args[0].requires_grad and all((*args[1:], *kwargs.values()))
     return kwargs.get("requires_grad") is True

@@ -1,4 +1,4 @@
-"""Facts about PyTorch's callables, by namespace: names whose class is not the namespace's default. See `torch_table` for the words."""
+"""Facts about PyTorch's callables, by namespace: names whose class is not the namespace's default. `callables` defines the classes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FUNCTIONAL_PYTHON = (
     "assert_int_or_pair boolean_dispatch grouped_mm handle_torch_function linear_cross_entropy lp_pool3d pad rms_norm scaled_grouped_mm "
     "scaled_mm triplet_margin_with_distance_loss"
 )
-"""Public Python functions of `torch.nn.functional` that are looked into; all others there are `op`, private ones `python`."""
+"""Public Python functions of `torch.nn.functional` that are traced into; all others there are `op`, private ones `python`."""
 
 TORCH_PYTHON: Mapping[str, str] = MappingProxyType(
     {
@@ -146,7 +146,7 @@ ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "torch.autograd": {"effect": "backward grad"},
         "torch.autograd.grad_mode": {"state": "_enter_inference_mode _exit_inference_mode"},
         "torch.autograd.forward_ad": {"query": "_is_fwd_grad_enabled"},
-        # Kernels ask for these when they run, and a compiled graph has no place for a change in its middle.
+        # Kernels read these flags when they run, and a compiled graph cannot change them in its middle.
         "torch.backends": {"effect": "set_flags"},
         "torch.backends.cpu": {"query": "get_cpu_capability"},
         "torch.backends.cuda": {
@@ -174,20 +174,20 @@ ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "effect": "fork freeze load save script trace wait",
         },
         "torch.nested": {"op": "as_nested_tensor narrow nested_tensor"},
-        # Where is_compiling() is true it gives an operator tensors for numbers, which that refuses (torch 2.13).
+        # If is_compiling() is true, it passes tensors instead of numbers to an operator that refuses them (torch 2.13).
         "torch.optim.adamax": {"effect": "_multi_tensor_adamax"},
         "torch.overrides": {"metadata": "is_tensor_like"},
         "torch.random": {"effect": "get_rng_state initial_seed manual_seed seed set_rng_state"},
         "torch.sparse": {"op": "sum to_sparse_semi_structured"},
         "torch.utils": {"effect": "swap_tensors"},
-        # They look for the node of a gradient that one operator makes, and hang hooks on it; no compiled graph has that node.
+        # They put hooks on the gradient node of one operator; a compiled graph does not have that node.
         "torch.utils.hooks:BackwardHook": {"effect": "setup_input_hook setup_output_hook"},
     }
 )
-"""Python functions of other modules, and of classes there; those not named are unknown, and the interpreter looks inside."""
+"""Python functions of other modules, and of classes there; those not named are unknown, and the interpreter traces into them."""
 
 METADATA_TYPES = "Size device dtype finfo iinfo layout memory_format qscheme"
-"""Types in `torch` whose construction gives a constant."""
+"""Types in `torch` whose construction makes a constant."""
 
 TENSOR_TYPES = (
     "Tensor BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor"

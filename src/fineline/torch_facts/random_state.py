@@ -1,4 +1,4 @@
-"""PyTorch's random states: kept, compared and put back."""
+"""Saves, compares and restores PyTorch's random states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RandomStates = list[tuple[Callable[[Any], Any], list[Tensor]]]
 
 
 def random_states() -> RandomStates:
-    """Returns what the generators are at, each kind with what sets it."""
+    """Returns the states of the generators, each kind with the function that sets it."""
     states: RandomStates = [(_set_cpu, [torch.default_generator.get_state()])]
     if torch.cuda.is_initialized():
         states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
@@ -26,7 +26,7 @@ def put_back(states: RandomStates) -> None:
 
 
 def unmoved(states: RandomStates) -> bool:
-    """Returns whether nothing random has been asked for since. The bytes are compared past PyTorch, where a mode would see it."""
+    """Returns whether no random number has been drawn since. Compares the bytes without PyTorch's operators, which a mode would see."""
     now = random_states()
     return [_bytes(tensors) for _, tensors in states] == [_bytes(tensors) for _, tensors in now]
 

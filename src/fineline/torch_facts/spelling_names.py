@@ -1,4 +1,4 @@
-"""Facts about operators' names: which names PyTorch gives to one operator, and which operator a symbol of Python stands for."""
+"""Facts about operators' names: the names that PyTorch has for one operator, and the operators of Python's symbols."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "xlogy": "special_xlogy",
     }
 )
-"""ATen operator -> further ATen operators that PyTorch documents as the same one ("Alias for …"), and the reverse of an infix operator.
+"""By ATen operator: further ATen operators that PyTorch documents as the same one ("Alias for …"), and the reverse of an infix operator.
 
 Each one's in-place variant is an alias of the other's in-place variant. `maximum` is not `max`, which reduces, too.
 """
@@ -78,7 +78,7 @@ Each one's in-place variant is an alias of the other's in-place variant. `maximu
 C_NAMES: Mapping[str, str] = MappingProxyType(
     {"dsmm": "mm", "spmm": "mm", "hsmm": "hspmm", "saddmm": "sspaddmm", "nelement": "numel", "ndimension": "dim"}
 )
-"""C function or method -> the ATen operator that it calls, where the names differ."""
+"""By C function or method: the ATen operator that it calls, if the names differ."""
 
 FUNCTIONAL: Mapping[str, str] = MappingProxyType(
     {
@@ -95,14 +95,14 @@ FUNCTIONAL: Mapping[str, str] = MappingProxyType(
         "unfold": "im2col",
     }
 )
-"""Function of `torch.nn.functional` -> the one ATen operator that it wraps, where the names differ (`aten::unfold` is `Tensor.unfold`)."""
+"""By function of `torch.nn.functional`: the one ATen operator that it wraps, if the names differ (`aten::unfold` is `Tensor.unfold`)."""
 
 INFIX: Mapping[str, str] = MappingProxyType(
     {name: name for name in ("add", "sub", "mul", "div", "pow", "matmul")}
     | {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder"}
     | {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
 )
-"""Infix operator -> the ATen operator that `__name__` and the reverse `__rname__` stand for; `__iname__` stands for its in-place variant."""
+"""By infix operator: the ATen operator of `__name__` and of the reverse `__rname__`; `__iname__` is its in-place variant."""
 
 UNARY: Mapping[str, str] = MappingProxyType(
     {"neg": "neg", "pos": "positive", "invert": "bitwise_not", "inv": "bitwise_not", "abs": "abs"}
@@ -111,7 +111,7 @@ UNARY: Mapping[str, str] = MappingProxyType(
 """Prefix operators and comparisons, which have neither a reverse nor an in-place variant."""
 
 SUBSCRIPT = "getitem setitem delitem contains"
-"""Operators of containers: no one ATen operator stands for them, so that they are called `torch.Tensor.__getitem__` …"""
+"""Operators of containers: they do not correspond to one ATen operator, so their names are `torch.Tensor.__getitem__` …"""
 
 ATTRIBUTES: Mapping[str, str] = MappingProxyType({"T": "numpy_T", "H": "matrix_H", "mT": "mT", "mH": "mH", "real": "real", "imag": "imag"})
-"""Attribute of a tensor -> the ATen operator that reading it calls."""
+"""By attribute of a tensor: the ATen operator that a read of it calls."""

@@ -3,7 +3,7 @@
 aten::sub                 `torch.sub`, `Tensor.sub`, `Tensor.__sub__`, `Tensor.__rsub__`, `operator.sub`, `torch.subtract`, `torch.ops.aten.sub` …
 aten::sub_                the in-place variants, a group of their own: `Tensor.sub_`, `Tensor.__isub__`, `operator.isub`, `torch.ops.aten.sub_`
 aten::sub.out             the overloads of `torch.ops` with an `out` argument, a group of their own (`torch.sub(…, out=…)` is `torch.sub`)
-torch.nn.functional.…     operators that are no ATen operator, by the dotted name of a function, method or type
+torch.nn.functional.…     operators that are not ATen operators, by the dotted name of a function, method or type
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch.nn.functional
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tables import attributes, imported
 from fineline.torch_facts import names as torch_names
@@ -37,11 +38,11 @@ _ALIAS_OF: Mapping[str, str] = MappingProxyType(
     {alias: name for name, aliases in names.ALIASES.items() for alias in aliases.split()}
     | {f"__i{op[2:]}": f"{name}_" for name, aliases in names.ALIASES.items() for op in aliases.split() if op.startswith("__")}
 )
-_INPLACE_AT: Mapping[int, int] = MappingProxyType({id(fn): position for fn, position in INPLACE_FLAG.items()})
+_INPLACE_AT = IdentityMap(INPLACE_FLAG.items())
 
 
 def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> str | None:
-    """Returns the name of the operator that a callable is a spelling of, or None if it is no operator that is known here.
+    """Returns the name of the operator that a callable is a spelling of, or None if it is not a known operator.
 
     The arguments matter only for ``inplace=True``, which makes a call one of the in-place variant.
     """
@@ -53,20 +54,20 @@ def operator_name(fn: object, args: Any = (), kwargs: Mapping[str, Any] | None =
         return _operator(packet)
     if is_a(fn, types.MethodWrapperType) and fn.__name__ == "__get__":  # torch.overrides' spelling of an attribute
         fn = fn.__self__
-    name = _table().get(id(fn), (None, None))[1]
-    at = _INPLACE_AT.get(id(fn))
+    name = _table().get(fn)
+    at = _INPLACE_AT.get(fn)
     if name and at is not None and (args[at] if len(args) > at else (kwargs or {}).get("inplace")):
         return f"{name}_"
     return name
 
 
 def overload_of(fn: object) -> str | None:
-    """Returns the dispatcher's own name of an `OpOverload`, as in ``aten::add.Tensor`` or ``aten::mm.default``."""
+    """Returns the dispatcher's own name of an `OpOverload`, such as ``aten::add.Tensor`` or ``aten::mm.default``."""
     return f"{fn._schema.name}.{fn._overloadname}" if is_a(fn, OpOverload) else None
 
 
 def packet_of(fn: object) -> str | None:
-    """Returns the dispatcher's own name of an operator of `torch.ops` or of `torch.library`, as in ``aten::add``; aliases keep theirs."""
+    """Returns the dispatcher's own name of an operator of `torch.ops` or `torch.library`, such as ``aten::add``; aliases keep theirs."""
     if is_a(fn, OpOverload):
         return fn._schema.name
     if is_a(fn, OpOverloadPacket):
@@ -75,7 +76,7 @@ def packet_of(fn: object) -> str | None:
 
 
 def is_custom(fn: object) -> bool:
-    """Returns whether an operator is a library's and not PyTorch's: what it does besides computing, nobody can tell."""
+    """Returns whether an operator belongs to a library and not to PyTorch: it may have unknown side effects."""
     if not is_a(fn, _DISPATCHED):
         return False
     packet = packet_of(fn)
@@ -112,7 +113,7 @@ def _dunders() -> Iterator[tuple[str, str]]:
 
 
 def _owners() -> Iterator[tuple[str, Any]]:
-    """Yields where operators live, by dotted name; the dotted name of an operator is the last one's that lists it."""
+    """Yields the namespaces of operators, with their dotted names. An operator is named after the last one that lists it."""
     yield "torch._C._autograd", torch._C._autograd
     yield "torch._C._functorch", torch._C._functorch
     for module in torch_names.ELSEWHERE:
@@ -161,14 +162,14 @@ def _name(path: str, fn: Any, key: str, kind: str | None, attribute: bool, dunde
 
 
 @cache
-def _table() -> Mapping[int, tuple[Any, str]]:
+def _table() -> IdentityMap[str]:
     """Returns the table, by identity: distinct C functions may be equal (`torch.mm` and `torch.spmm` share their code)."""
     dunders = dict(_dunders())
-    table = {id(fn): (fn, name) for fn, name in _named()}
+    table = IdentityMap(_named())
     for name, op in dunders.items():
         fn = getattr(operator, name, None)
         if fn is not None:
-            table[id(fn)] = (fn, op)
+            table[fn] = op
     for fn in (builtins.abs, builtins.pow):
-        table[id(fn)] = (fn, dunders[f"__{fn.__name__}__"])
-    return MappingProxyType(table)
+        table[fn] = dunders[f"__{fn.__name__}__"]
+    return table

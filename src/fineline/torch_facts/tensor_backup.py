@@ -1,4 +1,4 @@
-"""Copies of what is in tensors' memory before it is written into, and how they are put back."""
+"""Copies the memory of tensors before a write into it, and restores it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fineline.identity import IdentitySet
 
 
 def put_back_memory(storage: torch.UntypedStorage, before: torch.UntypedStorage) -> None:
-    """Makes a storage as long as it was, with what was in it."""
+    """Restores the length and the contents of a storage."""
     with torch._C._DisableTorchDispatch():
         if storage.nbytes() != before.nbytes():
-            # By a view of a tensor, an operator may have made it longer.
+            # An operator may have made it longer, through a view of a tensor.
             storage.resize_(before.nbytes())
         storage.copy_(before)
 
@@ -26,19 +26,19 @@ class Kept:
         self.whole = [t for t in tensors if t.is_contiguous() and t.untyped_storage().nbytes() == t.nbytes]
         self.parts: list = []
         with torch._C._DisableTorchDispatch():
-            # One call for all, which costs a third.
+            # One call for all tensors, which costs a third.
             self.copies = torch._foreach_clone([t.detach() if t.requires_grad else t for t in self.whole]) if self.whole else ()
             if len(self.whole) < len(tensors):
-                # All of what they are views of.
+                # The whole memory that they are views of.
                 whole = IdentitySet(self.whole)
                 self.parts = [(t, t.untyped_storage().clone()) for t in tensors if t not in whole]
         self.versions = [(t, t._version) for t in tensors if not t.is_inference()]
 
     def undo(self) -> None:
-        """Puts all back."""
+        """Restores the memory and the versions."""
         whole = [(t, copy.untyped_storage()) for t, copy in zip(self.whole, self.copies, strict=True)]
         for t, before in whole + self.parts:
             put_back_memory(t.untyped_storage(), before)
         for t, version in self.versions:
-            # A backward pass from before the call may need it.
+            # A backward pass of operators before the call may need the version.
             torch._C._autograd._unsafe_set_version_counter((t,), (version,))

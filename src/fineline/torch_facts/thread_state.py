@@ -1,4 +1,4 @@
-"""PyTorch's thread state, taken back to what it was."""
+"""Saves, compares and restores PyTorch's thread state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from fineline.guards.facts import AMBIENT, AmbientFacts
 
-# PyTorch has no deeper nesting of forward-mode gradients, and does not say how deep it is.
+# The deepest nesting of forward-mode gradients in PyTorch, which does not report the current depth.
 MOST_LEVELS = 2
 _FUNCTORCH: Any = torch._C._functorch
 _AUTOGRAD: Any = torch._C._autograd
@@ -50,9 +50,9 @@ SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
 
 
 KERNELS = frozenset([has_side_effect(set_) for name, set_ in SETTERS.items() if name.startswith("sdp_")])
-"""Functions that say which kernels of attention may be chosen. Backends that drop nodes whose results nobody uses leave these alone, too."""
+"""Functions that set which kernels of attention may be chosen. Backends that drop nodes without used results do not drop these."""
 RESTORED = KERNELS | {torch._C._set_grad_enabled}
-"""Functions that change nothing but state that `restore` takes back."""
+"""Functions that change only state that `restore` restores."""
 
 
 _FLAGS: tuple[tuple[Callable[[], bool], Callable[[bool], Any]], ...] = (
@@ -71,13 +71,13 @@ _ASKING: Mapping[Any, tuple[Any, ...]] = MappingProxyType(
 
 
 def answers_before(fn: Callable, known: dict[Any, Any]) -> None:
-    """Notes what functions say of a state that ``fn`` is about to change, if no guard covers that state: guards hold where a program starts."""
+    """Notes the state that ``fn`` is about to change, by its query functions, if no guard covers it: guards hold at a program's start."""
     for ask in _ASKING.get(fn, ()):
         known.setdefault(ask, ask())
 
 
 def changed(known: dict[Any, Any]) -> list[tuple[Callable[[Any], Any], Any, Any]]:
-    """Returns what of that is not as it was: what sets it, how it was, and how it is."""
+    """Returns the noted states that have changed: the function that sets each, its former value, and its value now."""
     pairs: list[tuple[Any, Callable[[Any], Any]]] = [(_HOOKS[0], set_hooks_message), *_FLAGS]
     return [(set_, known[ask], ask()) for ask, set_ in pairs if ask in known and ask() != known[ask]]
 
@@ -91,12 +91,12 @@ def set_hooks_message(message: str | None) -> None:
 
 
 def differing(a: AmbientFacts, b: AmbientFacts) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Returns what of the state is not the same, by name, each with what sets it."""
+    """Returns the names of the facts that differ, each with the function that sets the state."""
     return [(name, set_) for name, set_ in SETTERS.items() if getattr(a, name) != getattr(b, name)]
 
 
 def restore(before: AmbientFacts) -> None:
-    """Takes the thread back to an earlier state."""
+    """Restores an earlier state of the thread."""
     now = AMBIENT.now()
     if len(now.functorch_levels) > len(before.functorch_levels):
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(len(before.functorch_levels))
@@ -105,8 +105,8 @@ def restore(before: AmbientFacts) -> None:
 
 
 def autocast_depth() -> int:
-    """Returns the nesting depth of autocast that PyTorch counts: when the last block ends, it forgets the weights that it has cast."""
-    # In one call into C: an exception from outside between the two would leave it other than it was.
+    """Returns PyTorch's count of nested autocast blocks: when the last one ends, PyTorch drops the weights that it has cast."""
+    # In one call into C, because an exception from outside between the two would leave the count changed.
     return tuple(map(call, (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)))[1]
 
 
@@ -118,7 +118,7 @@ def set_autocast_depth(depth: int) -> None:
 
 
 def hidden_states() -> tuple[Any, ...]:
-    """Returns what no guard is on unless it is asked for: transforms of torch.func, and blocks of autocast, change it, and change it back."""
+    """Returns the states that are guarded only if code reads them; transforms of torch.func and autocast blocks change and restore them."""
     return _HOOKS[0](), [ask() for ask, _ in _FLAGS], autocast_depth()
 
 
@@ -132,13 +132,13 @@ def put_back_hidden(states: tuple[Any, ...]) -> None:
 
 
 def leave_dual_levels(level: int) -> None:
-    """Ends the levels of forward-mode gradients, of which the innermost is ``level``, that PyTorch's Python side no longer knows of."""
+    """Ends the levels of forward-mode gradients that PyTorch's Python side no longer counts, from ``level``, the innermost, outwards."""
     for n in range(level, forward_ad._current_level, -1):
         torch._C._exit_dual_level(level=n)
 
 
 class Standing:
-    """PyTorch's thread state where a graph begins, for when that fails inside of a block; ``facts``: what the guards have found of it."""
+    """PyTorch's thread state at the start of a graph, for a graph that fails inside a block. ``facts``: the state that was guarded."""
 
     __slots__ = ("facts", "hidden", "level")
 
@@ -156,7 +156,7 @@ class Standing:
 class CallState(Standing):
     """The thread's state at the start of a call that may be left at any moment, in the middle of PyTorch's tracers.
 
-    These change what no program does, and an exception that comes from outside may keep them from changing it back.
+    The tracers change state that no program changes, and an exception from outside may keep them from restoring it.
     """
 
     __slots__ = ("anomaly", "dispatch_modes", "filters", "function_modes", "lifts", "quiet", "threshold", "tracing", "unhooked")

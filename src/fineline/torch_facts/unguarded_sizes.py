@@ -10,7 +10,7 @@ from torch.fx import Node
 from fineline.kinds import is_a
 from fineline.torch_facts.mutation import METADATA_MUTATORS
 
-# What they give is as large as their first argument is.
+# Operators whose result is as large as their first argument.
 _LIKE_FIRST = frozenset(
     ["index_add", "index_copy", "index_fill", "index_put", "masked_fill", "masked_scatter", "scatter", "scatter_add", "scatter_reduce"]
 )
@@ -27,7 +27,7 @@ class Foresight(enum.Enum):
 
 
 def sized_by(node: Node, name: str) -> Iterable[Node]:
-    """Returns the operands that decide the sizes of what a node gives. Sparse tensors are made of others with a size that is given."""
+    """Returns the operands that decide the sizes of a node's result: none for a new sparse tensor, whose size is an argument."""
     if name.startswith("sparse_") and name.endswith("_tensor"):
         return ()
     return [a for a in node.args[:1] if is_a(a, Node)] if name in _LIKE_FIRST else node.all_input_nodes

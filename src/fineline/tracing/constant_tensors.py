@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.fake.fake_tensors import Fakes
-from fineline.identity import AddressMap
+from fineline.identity import AddressMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import unknown
 from fineline.torch_facts.callables import classify_torch
@@ -27,18 +27,19 @@ _NAMES = (
     "squeeze stack sub sum tensor to true_divide trunc unsqueeze view where zeros zeros_like"
 )
 _OPERATORS = "abs add and_ eq floordiv ge getitem gt invert le lt mod mul ne neg not_ or_ pow sub truediv"
-FOLDED = frozenset(
-    id(fn)
+FOLDED = IdentitySet(
+    fn
     for owners, names in (((torch, Tensor, torch._C.TensorBase), _NAMES), ((operator,), _OPERATORS))
     for owner in owners
     for name in names.split()
     if (fn := getattr(owner, name, None)) is not None
 )
 # What reads such a tensor has a constant for an answer.
-READERS = frozenset(
-    id(getattr(Tensor, name))
-    for name in ["__bool__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero", "item", "tolist"]
-) | frozenset(map(id, (torch.allclose, torch.equal, torch.is_nonzero)))
+READERS = IdentitySet(
+    getattr(owner, name)
+    for owner, names in ((Tensor, "__bool__ __float__ __index__ __int__ allclose equal is_nonzero item tolist"), (torch, "allclose equal is_nonzero"))
+    for name in names.split()
+)
 # Of whole numbers, some of them symbolic, in tensors of one number; by the name of the operator.
 _WHOLE: Mapping[str, Callable] = MappingProxyType(
     {
@@ -143,7 +144,7 @@ class ConstantTensors:
             # Of natural numbers both are the same.
             natural = bool(values[0] >= 0 and values[1] > 0)
             compute, rounding = (operator.floordiv, {}) if natural else (None, {})
-        elif id(fn) not in FOLDED and fn is not torch._refs.tensor:
+        elif fn not in FOLDED and fn is not torch._refs.tensor:
             return
         number = compute(*values) if compute is not None and not rounding else None
         if number is not None and (type(number) is not torch.SymInt or _fits(number)):

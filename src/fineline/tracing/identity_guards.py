@@ -180,12 +180,12 @@ def guard_subclass(trace: Any, cls: type, classes: Any, answer: bool) -> None:
     trace.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 
 
-_BY_DEVICE = frozenset({id(torch.is_autocast_enabled), id(torch.get_autocast_dtype)})
+_BY_DEVICE = IdentitySet((torch.is_autocast_enabled, torch.get_autocast_dtype))
 
 
 def guard_answer(trace: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
     """Guards that a function that reads PyTorch's state returns ``answer``, unless the guard on ambient state covers it."""
-    if id(fn) in _BY_DEVICE and all([a in ("cpu", "cuda") for a in (*args, *kwargs.values())]):
+    if fn in _BY_DEVICE and all([a in ("cpu", "cuda") for a in (*args, *kwargs.values())]):
         # The guard on ambient state does.
         return
     if fn in trace.answers:

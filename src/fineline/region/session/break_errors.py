@@ -1,4 +1,4 @@
-"""The errors for what a rule forbids, and for graph breaks where none may be."""
+"""The errors for calls that a rule forbids, and for graph breaks where none is allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refused(
     error: str, reason: str, place: tuple[str, int], rule: str = "", breaks: str = "none", fn: Any = None, stack: tuple[StackPlace, ...] = (),
     within: str = "",
 ) -> Unsupported:  # fmt: skip
-    """Returns the error for what a rule forbids, or for what would have been a graph break where none may be. ``within``: a selector for the code."""
+    """Returns the error for a forbidden call, or for a graph break where none is allowed. ``within``: a selector for the code."""
     where = f"{place[0]}:{place[1]}"
     if error == "FL105":
         return Forbidden(reason, where=where, rule=rule, stack=stack)
@@ -42,7 +42,7 @@ def refused(
     return Unsupported(text, id="FL102", where=where, rule=rule or _entry(error), next_step=step, stack=stack)
 
 
-# What Python calls to read a tensor -> the method that does so.
+# By builtin that reads a tensor: the tensor's method that it calls.
 _READERS = MappingProxyType(
     {bool: Tensor.__bool__, int: Tensor.__int__, float: Tensor.__float__, complex: Tensor.__complex__, operator.index: Tensor.__index__}
 )
@@ -57,9 +57,9 @@ def built_in_rule(fn: Any, args: tuple = ()) -> str:
 
 
 def deciding_rule(graph_break: GraphBreak, place: tuple[str, int]) -> tuple[str, bool]:
-    """Returns the text of what decides a graph break, with where that is declared, and whether it is fineline's own.
+    """Returns the text of the rule that decides a graph break, with its place, and whether it is fineline's own.
 
-    That is a rule or mark of the user's, a built-in rule about what is called, or else the entry for the graph break's id.
+    It is a user's rule or mark, a built-in rule about the callable, or else the entry for the graph break's id.
     """
     rule = named_rule(graph_break, place)
     users = graph_break.error == "FL401" or (graph_break.rule and not graph_break.rule.startswith("built-in"))
@@ -67,7 +67,7 @@ def deciding_rule(graph_break: GraphBreak, place: tuple[str, int]) -> tuple[str,
 
 
 def named_rule(graph_break: GraphBreak, place: tuple[str, int]) -> str:
-    """Returns the text of the rule or mark that decides a graph break, or of the built-in rule about what is called; empty if there is none."""
+    """Returns the text of the rule or mark that decides a graph break, or of the built-in rule about the callable; "" if there is none."""
     if graph_break.error == "FL401":
         return graph_break.rule or str(break_rule(f"{place[0]}:{place[1]}", graph_break.message))
     return graph_break.rule or built_in_rule(graph_break.fn, graph_break.args_)

@@ -72,11 +72,11 @@ MOST_BREAKS = 400
 class Mode(NamedTuple):
     """How a session captures."""
 
-    # Whether it captures at all.
+    # Whether the session captures at all.
     captures: bool = True
-    # On the real values in any case.
+    # Whether it captures on the real values in any case.
     live: bool = False
-    # Its writes are taken back in the end, and it ends where a single program can't stand for the call.
+    # Whether its writes are undone in the end, and it stops if one program cannot replace the call.
     trial: bool = False
     # The reason why an attempt in the other mode stopped.
     why: str = ""
@@ -91,19 +91,19 @@ class CaptureSession:
     def __init__(
         self, region: CapturingRegion, entry_point: EntryPoint, args: tuple, kwargs: dict, mode: Mode = CAPTURE, thrown: BaseException | None = None
     ) -> None:
-        """Sets up a session. ``thrown``: what the entry point raises."""
+        """Sets up a session. ``thrown``: an exception that is raised at the entry point."""
         self.region = region
         self.mode = mode
         self.start = entry_point
-        # Whether a program stands for all of the call.
+        # Whether the program of the segment in which the call returns has been added.
         self.kept = False
         # Whether nothing more is captured.
         self.ended = not mode.captures
-        # Whether all is over, and nothing is held any more.
+        # Whether the session is over, and holds no objects of the call any more.
         self.released = False
-        # What is done instead of the rest of this session.
+        # Runs instead of the rest of this session.
         self.behind: Callable[[], Any] | None = None
-        # Of the newest segment.
+        # The state of the newest segment.
         self.entry_point = entry_point
         self.call = (args, kwargs)
         self.shape = CallShape(len(args), tuple(kwargs))
@@ -129,7 +129,7 @@ class CaptureSession:
             symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or entry_point.draws)
             interp.trace.symbols = symbols
             interp.fakes = interp.known.fakes = symbols.fakes if symbols is not None else None
-            # Without graph breaks, all that has happened can be undone.
+            # Without graph breaks, all effects of the call can be undone.
             interp.switches = not (mode.trial or symbols or mode.why) and entry_point is region.entry and region.options.fullgraph
             interp.restartable = not mode.trial
         interp.unsteady = entry_point.varying.unsteady
@@ -138,12 +138,12 @@ class CaptureSession:
         if state is not None and region.entry_points.iterations.are_unrolled(state):
             interp.iteration = weakref.ref(entry_point.varying)
         if state is not None and state.serves_iterations:
-            # Those of a loop's iterations go on: each iteration would be captured.
+            # The iterations of a loop bring more and more keys, and each would be captured.
             interp.few_keys = 1
         return interp
 
     def go(self) -> Any:
-        """Returns the result of the call."""
+        """Runs the session; returns the result of the call, or a continuation for the caller to run."""
         if self.interp.trace.active:
             self.interp.pause.begin()
         try:
@@ -154,20 +154,20 @@ class CaptureSession:
             if not self._interrupted(e):
                 self._release()
                 raise
-            # Nothing of this run is in the world; but what lies before it is, and has blocks that are to be left. Not here: while ``e`` is being
-            # handled, what the blocks raise would get other contexts.
+            # This session has had no effect, but the code before it has entered blocks, which have to be left. Not here: while ``e`` is
+            # being handled, the errors of the blocks would get other contexts.
             self.behind = functools.partial(self.region.run_eagerly, self.entry_point, *self.call, e)
         finally:
             self.interp.pause.end()
         while self.behind is not None:
-            # What is done instead of the rest of this run, which is over.
+            # This session is over, and another function runs the rest.
             self._release()
             value = self._take_behind()()
-        # Who runs the segment that starts at the entry runs those behind it; else the caller does.
+        # The session that starts at the region's entry also runs the later segments; otherwise the caller does.
         return run_on(value) if self.start is self.region.entry and goes_on(value) else value
 
     def _take_behind(self) -> Callable[[], Any]:
-        """Returns what is done instead of the rest of this run; no frame holds it: it may hold an exception, of which the traceback leads there."""
+        """Returns and clears ``behind``, so that no frame holds it: it may hold an exception whose traceback refers to the frame."""
         behind, self.behind = self.behind, None
         assert behind is not None
         return behind
@@ -219,7 +219,7 @@ class CaptureSession:
         return real_result(interp, result)
 
     def _keep_program(self, value: Any) -> None:
-        """Writes the program of the segment in which the call returns ``value``, and keeps it."""
+        """Writes and adds the program of the segment in which the call returns ``value``."""
         region, interp = self.region, self.interp
         try:
             writer = region.writer(interp.trace, self._name())
@@ -231,7 +231,7 @@ class CaptureSession:
                 writer.rebuild.close()
             self.kept = True
             if interp.fakes is not None and not self.mode.trial:
-                # Not here, where what the program raises would be taken for an error of the writing.
+                # Not here, where an error of the program would be taken for an error of the writing.
                 self.behind = functools.partial(self._now, *self.call)
         except Restart as e:
             self._restart(e.error, e.text, e.again, e.draws)
@@ -246,11 +246,11 @@ class CaptureSession:
             self._failed("FL901", f"writing the program failed: {type(e).__name__}: {e}")
 
     def take_back(self) -> None:
-        """Undoes what the newest segment has done."""
+        """Undoes the effects of the newest segment."""
         self.checkpoint.take_back(self.interp)
 
     def _comes_from_outside(self, e: BaseException) -> bool:
-        """Returns whether ``e`` has come from outside during this run, or leaves an eager call that it begins behind."""
+        """Returns whether ``e`` has come from outside, during this session or during the eager call after which it begins."""
         return self.interp.interrupted_by(e) or (e is self.beginning.thrown and asynchronous(e) is e)
 
     def _interrupted(self, e: BaseException) -> bool:
@@ -269,7 +269,7 @@ class CaptureSession:
         fn = self.region.fn
         return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.budget.programs}_{id(self.region):x}"
 
-    # -- what the interpreter asks: CaptureHost ------------------------------------------------------------------
+    # -- CaptureHost: what the interpreter calls -----------------------------------------------------------------
     sub_interpreters = (Trial, BodyInterpreter)
 
     @property
@@ -281,7 +281,7 @@ class CaptureSession:
         return self.region.reports.fired
 
     def before_eager_call(self, interp: Interpreter, graph_break: GraphBreak) -> None:
-        """Makes real what an eager call gets, while nothing is captured."""
+        """Replaces the stand-ins that an eager call gets, while nothing is captured."""
         settle(interp, graph_break)
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
@@ -290,15 +290,15 @@ class CaptureSession:
         return refused(error, text, user_place(f, self.region.fn), rule, breaks, stack=user_stack(f), within=selector_of(f))
 
     def may_restart(self) -> bool:
-        """Returns whether the segment can be taken back and captured on fakes."""
+        """Returns whether the segment can be undone and captured on fakes."""
         return not self.mode.why and may_restart(self.interp, self.entry_point is self.start)
 
     def on_graph_break(self, interp: Interpreter, graph_break: GraphBreak) -> Any:
-        """Ends the segment, runs the call, begins the next segment."""
+        """Ends the segment, makes the call, and begins the next segment; returns the result of the call."""
         f = interp.frame
         assert f is not None
         if interp.abandoned is not None:
-            # Code of the user's that runs on the way out: why they are on it has been said.
+            # User code that runs while the abort leaves its blocks: the reason has been noted.
             raise CaptureAborted
         if interp.trace.symbols is not None:
             interp.trace.symbols.check(interp)
@@ -312,7 +312,7 @@ class CaptureSession:
             return interp.beyond(graph_break)
         end = self._end_segment(f, graph_break, place, declared)
         if end is None:
-            # Not in there: what the call raises would have an exception of fineline's as its context.
+            # Not in `_end_segment`, where an error of the call would get an exception of fineline as its context.
             return interp.beyond(graph_break)
         snapshot, after, failed = end.snapshot, end.after, end.failed
         snapshot.pass_on()
@@ -331,7 +331,7 @@ class CaptureSession:
         return value
 
     def _stop_in_debugger(self, graph_break: GraphBreak, place: tuple[str, int]) -> Any:
-        """Continues the call in Python, and all later calls; from its start if it had no visible effect yet."""
+        """Continues the call in Python, from its start if it has had no visible effect, and makes all later calls run in Python."""
         region, interp = self.region, self.interp
         stop_in_debugger(region, interp, graph_break, place)
         if interp.fakes is not None or (self.entry_point is self.start is region.entry and self.may_restart()):
@@ -341,7 +341,7 @@ class CaptureSession:
         return interp.beyond(graph_break)
 
     def _allow_break(self, interp: Interpreter, f: Frame, graph_break: GraphBreak, place: tuple[str, int]) -> bool:
-        """Returns whether the user has declared the graph break; raises where none may be."""
+        """Returns whether the user has declared the graph break; raises if it is not allowed."""
         breaks = breaks_here(self.region.options.breaks)
         if interp.rules is not None and not graph_break.rule:
             graph_break.reason += interp.rules.told_to_look(graph_break.fn, graph_break.args_)
@@ -373,7 +373,7 @@ class CaptureSession:
             self.region.reports.note(Event("skipped", graph_break.error, graph_break.reason, *where, graph_break.rule, detail={"stack": frames}))
 
     def _end_segment(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool) -> SegmentEnd | None:
-        """Writes the program of the segment that ends at a graph break, and keeps it; returns None if nothing more is captured."""
+        """Writes and adds the program of the segment that ends at a graph break; returns None if nothing more is captured."""
         region, interp = self.region, self.interp
         end = SegmentEnd(region, interp, self.ways, graph_break, place, declared)
         end.leave_storm()
@@ -399,19 +399,19 @@ class CaptureSession:
         return end if interp.trace.active else None
 
     def _give_segment_up(self, e: NotReconstructible) -> None:
-        """Gives the segment up because of a value that no program can make again, and learns what the next capture leaves out."""
+        """Gives up the segment, because a value cannot be reconstructed; the next capture leaves the value out of its graphs."""
         interp = self.interp
         interp.fail(e.error, e.text, False)
         if interp.fakes is not None:
             raise Restart(e.error, e.text) from None
         if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
-            # The context can't leave its graph; entered between two graphs, it is a value like others.
+            # The context cannot leave its graph; if it is entered between two graphs, it is a value like others.
             self.region.lessons.learn("inference_mode_breaks", True)
         elif not self._move_out(e):
             move_out(self.region.lessons, interp.frame)
 
     def _leave(self, snapshot: Snapshot, behind: Callable[[], Any]) -> NoReturn:
-        """Ends this session at a graph break: the programs behind it do the rest of the call."""
+        """Ends this session at a graph break: the programs after it run the rest of the call."""
         snapshot.release()
         self.interp.forget_generators()
         self.behind = behind
@@ -424,12 +424,12 @@ class CaptureSession:
         if way is not None and (
             way.leads_back(live) or way.entry_point.met or snapshot.state.serves_iterations or way.entry_point.varying.varies
         ):
-            # What varies here is known from other calls, and only fake mode has symbols.
+            # The values that vary here are known from other calls, and only a capture on fakes has symbols.
             self._leave(snapshot, functools.partial(_at, way.go_on, live))
         containers, decomposed = snapshot.containers, snapshot.decomposed
-        # Our callers hold the snapshot.
+        # The callers hold the snapshot.
         snapshot.release()
-        # The user's handlers may run on either at any moment, for an interrupt: the earlier one is closed when nothing reads by it any more.
+        # An interrupt may run the user's handlers on either trace at any moment: the earlier one is closed when nothing reads by it.
         earlier = interp.trace
         begin_segment(interp)
         earlier.guards.close()
@@ -453,7 +453,7 @@ class CaptureSession:
             self.ended = True
 
     def resume(self, interp: Interpreter, graph_break: GraphBreak) -> Any:
-        """Leaves this run, which captures nothing, for an entry point behind it: its programs, or a new capture."""
+        """Leaves this session, which captures nothing, for an entry point after it: its programs, or a new capture, run the rest."""
         settle(interp, graph_break)
         interp.trace.made = Everything()
         assert interp.frame is not None
@@ -474,7 +474,7 @@ class CaptureSession:
             self.region.reports.note_once(Event("eager", "FL428", text, *place, detail=frames))
             return live[-1]
         if dispatcher is None:
-            # A function that is left is one graph break, as it will be at the next call.
+            # A function whose rest ran eagerly counts as one graph break, which it is at the next call.
             self.ways.leave_function(stretch)
             self.ways.pass_by(frame_state)
             if stretch.ends >= self.region.budget.limit:
@@ -485,12 +485,12 @@ class CaptureSession:
             dispatcher = stretch.add(entry_point)
             self.region.entry_points.add([entry_point])
         if not self.region.options.error_on_recompile and stretch.was_newly_left():
-            # From the next call on, the function that has returned is one call.
+            # From the next call on, the function that has returned is one eager call.
             start_anew(self.region)
         return self._leave(snapshot, functools.partial(_at, dispatcher, live))
 
     def _now(self, args: tuple, kwargs: dict) -> Any:
-        """Returns the call itself, by the program that fake mode has made of it."""
+        """Undoes the capture on fakes, and runs the call by the program that it has made."""
         self.take_back()
         self.interp.trace.mutations.forget()
         _, _, program, run = self.entry_point.dispatcher.entries[0]
@@ -506,10 +506,10 @@ class CaptureSession:
         return run(*got)
 
     def _restart(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
-        """Undoes this attempt, and arranges that the call is captured in another mode, outside of any handler of this session's exceptions."""
+        """Undoes this attempt, and sets ``behind`` to capture the call in another mode, outside all handlers of this session."""
         roots = tuple([src.value for src in self.interp.trace.guards.roots()])
         mutations = self.interp.trace.mutations
-        # The calls of caches that have counted: the next attempt is not to count there again.
+        # The calls that caches have counted: the next attempt must not count them again.
         self.region.state.leave_cached_calls([*mutations.ahead, *mutations.cached])
         self.take_back()
         self.interp.trace.mutations.forget()
@@ -518,7 +518,7 @@ class CaptureSession:
             self.region.watch.tally.drop()
         fake = self.interp.fakes is not None
         if self.mode.trial:
-            # Somebody wants to know what fake mode makes of the call.
+            # The caller of a trial decides what happens next.
             self._release()
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
@@ -531,7 +531,7 @@ class CaptureSession:
         if draws is not None:
             self.entry_point.use_symbols_for_draws(draws)
         if self.entry_point is not self.start:
-            # On the real values, after a graph break: what lies before it stays.
+            # After a graph break, on the real values: the earlier segments stay.
             self.behind = functools.partial(_at, self.entry_point.dispatcher, roots)
             return
         fixed = again or draws is not None
@@ -551,7 +551,7 @@ class CaptureSession:
         interp, region = self.interp, self.region
         fake = interp.fakes is not None
         if fake and self.entry_point is not region.entry and is_a(error, FinelineError):
-            # Blocks that were entered before a graph break are left by the user's own code, for real.
+            # The user's own code leaves the blocks that were entered before a graph break, for real.
             self._restart(error.id, error.reason)
             return None
         untouched = fake or self.start is self.entry_point is region.entry
@@ -575,7 +575,7 @@ class CaptureSession:
         return region.run_eagerly(self.entry_point, args, kwargs)
 
     def _move_out(self, e: NotReconstructible) -> bool:
-        """Makes the next capture leave out of its graphs what cannot be there; returns whether that is known to help."""
+        """Makes the next capture keep out of its graphs what they cannot contain; returns whether that is known to help."""
         if is_a(e, Uncompiled):
             self.region.lessons.learn(*e.lesson)
             return True
@@ -603,10 +603,10 @@ class CaptureSession:
         if self.region.reports.fired:
             self.region.reports.tell_rules()
         self.region.reports.tell_tree(self.region.watch)
-        # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
+        # No object of the call stays alive, and no cycle is left for the garbage collector.
         interp = self.interp
         if interp.interrupt is not None:
-            # The user's code may have handled it.
+            # The user's code may have handled the interrupt.
             leave_inference_modes(interp)
         interp.trace.recorder.forget()
         interp.trace.guards.close()
@@ -616,7 +616,7 @@ class CaptureSession:
         interp.known.clear()
         interp.texts.clear()
         if self.behind is None and not self.mode.trial:
-            # Of a trial, what was written is still to be undone.
+            # The writes of a trial still have to be undone.
             interp.trace.mutations.forget()
         interp.close()
         self.beginning = Beginning()
@@ -624,5 +624,5 @@ class CaptureSession:
 
 
 def _at(dispatcher: Any, live: tuple) -> tuple[Continuation, list]:
-    """Goes on at a dispatcher: as segments give it back."""
+    """Returns a continuation at a dispatcher, in the form that segments return."""
     return Continuation(dispatcher), [*live]

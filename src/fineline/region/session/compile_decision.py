@@ -1,4 +1,4 @@
-"""Decides whether the graph of a captured segment is compiled or runs eagerly, and keeps the segment's program for the calls that it fits."""
+"""Decides whether the graph of a captured segment is compiled or runs eagerly, and adds the segment's program to its entry point."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fineline.report.events import Event
 def keep(
     region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
 ) -> None:
-    """Compiles a captured segment; where no rule declares the graph breaks around it, a graph of too few operators runs eagerly.
+    """Compiles a captured segment and adds its program. A graph of too few operators runs eagerly, unless a rule declares a break at it.
 
     ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call. ``skipped``: whether capture
-    does not look into the code that runs at it.
+    skips the code that runs at it.
     """
     recorder = writer.trace.recorder
     n, places, least = recorder.calls, recorder.places, region.graphs.min_operators
@@ -51,8 +51,8 @@ def keep(
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
     entry_point.add(shape, segment, "skipped" if skipped else "eager")
-    # Where ways through the code meet, their number says little of the region; and a call that is captured anew counts once,
-    # behind however many graph breaks it is.
+    # Where paths through the code meet, the number of programs says little about the region; and a call that is captured again counts
+    # once, after however many graph breaks it is.
     first = entry_point is region.entry
     if first or (entry_point.segments[1:] and not entry_point.met):
         region.budget.spend(call_under_way(), again=first)

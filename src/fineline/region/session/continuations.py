@@ -1,4 +1,4 @@
-"""Where a program goes on after a graph break: at an entry point of its own, where another way through the code meets it, or back in a loop."""
+"""Decides where a program continues after a graph break: at a new entry point, at one of another path in the code, or back in a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fineline.region.loop_merging import COMPARED_ITERATIONS, FEW_ITERATIONS, Lo
 
 
 class Continuations:
-    """The ways on from one session's graph breaks, of which it has ``passed`` so many at each place."""
+    """The ways on from the graph breaks of one session. ``passed``: the number of graph breaks so far, by place."""
 
     def __init__(self, region: CapturingRegion, interp: Interpreter, passed: Mapping) -> None:
         self._region, self._interp = region, interp
@@ -28,7 +28,7 @@ class Continuations:
         return sum(self.passed.values())
 
     def after(self, frame_state: FrameState) -> dict[Any, int]:
-        """Returns the graph breaks so far and the one with this state of the frames."""
+        """Returns the graph breaks so far, including one with this state of the frames."""
         return {**self.passed, frame_state.stack: self.passed.get(frame_state.stack, 0) + 1}
 
     def pass_by(self, frame_state: FrameState) -> None:
@@ -36,7 +36,7 @@ class Continuations:
         self.passed = self.after(frame_state)
 
     def leave_function(self, stretch: EagerStretch) -> None:
-        """Takes all graph breaks in a function of which the rest ran eagerly for one."""
+        """Removes the graph breaks in a function whose rest ran eagerly: it counts as one."""
         self.passed = stretch.without_left(self.passed)
 
     def snapshot_at(self, graph_break: GraphBreak, place: tuple[str, int], held: AddressSet | None = None) -> Snapshot:
@@ -50,31 +50,31 @@ class Continuations:
         return self.snapshot_at(graph_break, place, held) if last is not None and iterations.learn(frame_state, last) else snapshot
 
     def way_after(self, frame_state: FrameState, raised: bool, declared: bool, alone: bool) -> Way:
-        """Returns the way on after a graph break; it shares an existing entry point unless it is to be ``alone``."""
+        """Returns the way on after a graph break; it shares an existing entry point if it can, unless ``alone``."""
         points, passed = self._region.entry_points, self.after(frame_state)
         if alone:
             own = points.new(self._region, frame_state, raised, declared, passed)
             return Way(own, own.dispatcher)
-        # Behind as many graph breaks there is another way through the code, behind fewer an earlier iteration.
+        # An entry point after the same graph breaks is on another path through the code; one after fewer is an earlier iteration.
         for entry_point in points:
             if entry_point.passed == passed and entry_point.stands_for(frame_state, raised, declared):
                 entry_point.meet()
                 return Way(entry_point, entry_point.dispatcher)
         earlier = [entry_point for entry_point in self._points_before(frame_state) if entry_point.stands_for(frame_state, raised, declared)]
-        # What the items of a list are is constant in the first iterations, as numbers are.
+        # In the first iterations the items of a list are constants, as numbers are.
         shared = earlier[0] if earlier and not (frame_state.values.carried and not self._is_late(frame_state)) else None
         own = points.new(self._region, frame_state, raised, declared, passed, shared)
         own.varying.differ(frame_state.numbers.names)
         return Way(own, Loop(own, earlier, points) if earlier else own.dispatcher)
 
     def _is_late(self, frame_state: FrameState) -> bool:
-        """Returns whether a few iterations have come to this place before."""
+        """Returns whether `FEW_ITERATIONS` have reached this place before."""
         return self.passed.get(frame_state.stack, 0) >= FEW_ITERATIONS
 
     def _points_before(self, frame_state: FrameState) -> Iterator[EntryPoint]:
-        """Returns the entry points at the same place that were made last, the newest first."""
+        """Returns a few entry points at the same place, the newest first; none if iterations share no programs."""
         points = self._region.entry_points
-        # Iterations without an operator are no work for programs: in the end the function is left to run eagerly.
+        # Iterations without an operator need no programs: in the end the function runs eagerly.
         if points.iterations.are_unrolled(frame_state) or not self._interp.trace.recorder.calls:
             return iter(())
         stack = frame_state.stack

@@ -21,7 +21,7 @@ from fineline.stacks import is_library, is_standard_library
 from fineline.tracing.lessons import EagerFunction, Lessons
 
 _SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
-# What would only be met again at the next capture.
+# Errors that would only recur at the next capture.
 HOPELESS = frozenset({"FL427", "FL428"})
 
 
@@ -31,14 +31,14 @@ def make_outside(region: CapturingRegion, entry_point: EntryPoint, called_at: tu
         return False
     region.lessons.eager_sites.add(called_at)
     if entry_point is not region.entry:
-        # The way here leads through programs that make it inside.
+        # The programs that lead here make the value inside.
         start_anew(region)
     return True
 
 
 def leaves_out(region: CapturingRegion, entry_point: EntryPoint, args: tuple, kwargs: dict) -> bool:
     """Makes a function that needs a program for each value run eagerly from the next capture on; returns whether there is one."""
-    # What is left out is a graph break, which has to be allowed.
+    # An eager call is a graph break, which has to be allowed.
     options = region.options
     if options.limit_is_error or options.error_on_recompile or options.breaks != "any":
         return False
@@ -54,10 +54,10 @@ def leaves_out(region: CapturingRegion, entry_point: EntryPoint, args: tuple, kw
 
 
 def _leave_out(region: CapturingRegion, entry_point: EntryPoint, live: tuple, reader: CodeType | None) -> str:
-    """Has a function run eagerly from now on, as one call, where there is a program for each value; -> its name, "" for none.
+    """Makes a function that has a program for each value run eagerly from now on, as one call; returns its name, "" if there is none.
 
-    It is the outermost function of a library that ``entry_point`` lies in, as `json.dumps`, or else the user's innermost one, if no tensor is
-    alive there; or else the ``reader`` of the value, if that comes with Python. ``live``: the values that are alive at the entry point.
+    It is the outermost library function around ``entry_point``, such as `json.dumps`, or else the user's innermost one, if no tensor is
+    alive there; or else the ``reader`` of the value, if that is in the standard library. ``live``: the live values at the entry point.
     """
     if not region.budget.may_start_anew:
         return ""
@@ -81,7 +81,7 @@ def _leave(region: CapturingRegion, code: CodeType) -> bool:
 
 
 def given_up(region: CapturingRegion, error: str, text: str) -> None:
-    """Notes what the end of a capture because of ``error`` means for the next captures."""
+    """Handles the consequences of ``error``, which ended a capture, for later calls: they run eagerly, or all programs are dropped."""
     if text and error in HOPELESS and not region.lessons.eager_sites:
         region.eager.always(text)
     if error == "FL439":
@@ -89,7 +89,7 @@ def given_up(region: CapturingRegion, error: str, text: str) -> None:
 
 
 def start_anew(region: CapturingRegion) -> None:
-    """Drops all programs, so that the next call is captured from its start. Compiled graphs stay, and are used again."""
+    """Drops all programs, so that the next call is captured from its start. The compiled graphs stay, and are used again."""
     region.entry_points.drop_programs()
     region.budget.start_anew()
 
@@ -97,14 +97,14 @@ def start_anew(region: CapturingRegion) -> None:
 def stop_in_debugger(region: CapturingRegion, interp: Interpreter, graph_break: GraphBreak, place: tuple[str, int]) -> None:
     """Makes all later calls, and the rest of this one, run in Python: a debugger would see frames that replace the user's."""
     region.eager.always(graph_break.reason)
-    # No program leads here any more.
+    # Then no program leads here any more.
     start_anew(region)
     stack = {"stack": user_stack(interp.frame)}
     region.reports.note(Event("eager", graph_break.error, f"{graph_break.reason}; from here on calls run eagerly", *place, detail=stack))
 
 
 def move_out(lessons: Lessons, f: Frame | None) -> None:
-    """Makes the innermost user call around run eagerly as a whole, because the origin of a value is unknown."""
+    """Makes the innermost user call around ``f`` run eagerly as a whole, because the origin of a value is unknown."""
     while f is not None and f.back is not None:
         caller = f.back
         key = (caller.info.code, caller.ip - 1)

@@ -1,4 +1,4 @@
-"""Taking back what a run, or its newest segment, has done: nothing has happened, and the same can be captured in another way."""
+"""Undoes the newest segment of a session, so that the same code can be captured in another way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fineline.torch_facts.thread_state import hidden_states, leave_dual_levels, 
 
 
 def may_restart(interp: Interpreter, first: bool) -> bool:
-    """Returns whether the segment that is being captured on the real values can be taken back: it has written into no tensor of others.
+    """Returns whether the segment that is captured on the real values can be undone: it has written into no tensor from outside.
 
     ``first``: whether it is the first one of the session.
     """
@@ -25,10 +25,10 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
     if not trace.active or recorder.once or not recorder.harmless():
         return False
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
-        # On the fakes of a user's there are no symbols.
+        # Under the user's own fake mode there are no symbols.
         return False
     if trace.start_ambient.saved_tensor_hooks:
-        # They have been called.
+        # The hooks have been called already.
         return False
     if not first and (interp.inference_modes or forward_ad._current_level >= 0):
         return False
@@ -36,29 +36,29 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
 
 
 def amid_transforms(entry: bool) -> bool:
-    """Returns whether what comes next may leave a transform of torch.func, or a level of forward AD, that was entered before: nothing undoes that."""
+    """Returns whether the code may leave a transform of torch.func, or a level of forward AD, of earlier code: nothing undoes that."""
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
 
 
 def leave_inference_modes(interp: Interpreter) -> None:
-    """Leaves what the captured code of ``interp`` has entered; nothing else does where an exception from outside comes as it is left."""
+    """Leaves the inference modes that captured code has entered, and that an exception from outside may have kept it from leaving."""
     for context in reversed(interp.inference_modes):
         _exit_inference_mode(context)
     interp.inference_modes.clear()
 
 
 class Checkpoint:
-    """The state of PyTorch and of fineline's rules in this thread, as the newest segment of a session began."""
+    """The state of PyTorch and of fineline's rules in this thread, at the start of a session's newest segment."""
 
     def __init__(self, hidden: bool = True) -> None:
-        """``hidden``: whether to keep the states that nobody can see but by their effect."""
+        """``hidden``: whether to save the states that show only by their effects."""
         self._hidden = hidden_states() if hidden else None
         self._blocks = SCOPE.blocks
 
     def take_back(self, interp: Interpreter) -> None:
-        """Leaves the world as it was when the newest segment began: in fake mode, nothing else has happened.
+        """Restores all state to the start of the newest segment; a capture on fakes has no other effect.
 
-        What a cache counts can't be taken back.
+        The counts of caches cannot be restored.
         """
         interp.forget_generators()
         level = forward_ad._current_level
@@ -70,6 +70,6 @@ class Checkpoint:
             SCOPE.set_blocks(self._blocks)
         if self._hidden is not None:
             put_back_hidden(self._hidden)
-        # Other threads draw from the same generators: what they have drawn meanwhile stays, where the capture itself can't have drawn.
+        # Other threads draw from the same generators: their draws stay if the capture itself cannot have drawn.
         if interp.fakes is None or interp.fakes.mode.moved:
             put_back(interp.trace.random)

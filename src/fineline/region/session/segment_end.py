@@ -19,13 +19,13 @@ from fineline.tensor_ops.compute import computing
 
 
 class SegmentEnd:
-    """What becomes of one segment at a graph break."""
+    """The end of one segment at a graph break: its program, and the ways on."""
 
-    # The state of the frames, with what is alive in them.
+    # The state of the frames, with the objects that are alive in them.
     snapshot: Snapshot
     # The writer of the segment's program.
     writer: ResidualWriter
-    # The way on with the result of the call at the graph break, and the one with its exception if somebody handles that.
+    # The way on with the result of the call at the graph break, and the one with its exception, if a frame handles that.
     after: Way
     failed: Way | None
 
@@ -34,12 +34,12 @@ class SegmentEnd:
     ) -> None:
         self._region, self._interp, self._ways = region, interp, ways
         self._graph_break, self._place, self._declared = graph_break, place, declared
-        # The frame of which the rest runs eagerly, and whether that is new.
+        # The frame whose rest runs eagerly, and whether that is new.
         self._left: Frame | None = None
         self._newly = False
 
     def leave_storm(self) -> None:
-        """Lets the rest of a frame run eagerly that has met one graph break after the other, if there is one."""
+        """Makes the rest of a frame run eagerly, if the frame is in a break storm."""
         interp = self._interp
         left = self._left = frame_in_storm(interp, self._declared)
         if left is not None:
@@ -48,7 +48,7 @@ class SegmentEnd:
             self._region.reports.note(Event("eager", "FL436", text, *self._place, detail={"stack": user_stack(interp.frame)}))
 
     def write(self, name: str) -> None:
-        """Writes the program. A value that it makes again for its own results can't be part of the state: then the state is taken once more."""
+        """Writes the program. If it rebuilds an object of the snapshot itself, takes the snapshot again, with the object as a live value."""
         self.snapshot = self._ways.snapshot_at(self._graph_break, self._place)
         self._write(name)
         while found := self.snapshot.rebuilt.intersection(self.writer.rebuild.built):
@@ -74,18 +74,18 @@ class SegmentEnd:
         return [self.after.entry_point] if self.failed is None else [self.after.entry_point, self.failed.entry_point]
 
     def add_entry_points(self, f: Frame) -> None:
-        """Adds the entry points to those of the region, with what is known of them. ``f``: the frame that breaks the graph."""
+        """Adds the entry points to those of the region, with the known facts. ``f``: the frame that breaks the graph."""
         if self._left is not None:
             self.after.entry_point.run_eagerly_after(self._left.info, self._newly)
         self._region.entry_points.add(self._entry_points())
-        # Where the frames around a graph break are: the loops that they are in go round it.
+        # The positions of the frames around a graph break: the loops around these positions contain the break.
         for frame in stack(f):
             self._region.lessons.break_places.setdefault(frame.info.code, set()).add(frame.ip)
         if self._interp.trace.active:
             self._tell_texts()
 
     def _tell_texts(self) -> None:
-        """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
+        """Notes that texts that vary before a graph break vary after it, and so does a result made from them or from such numbers."""
         texts, snapshot, graph_break = self._interp.texts, self.snapshot, self._graph_break
         for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if v in texts]:
             for entry_point in self._entry_points():
@@ -94,6 +94,6 @@ class SegmentEnd:
             self.after.entry_point.varying.add_made("result")
 
     def vary(self) -> None:
-        """Makes exactly those live values vary behind the graph break that are symbolic at it."""
+        """Makes exactly those live values vary after the graph break that are symbolic at it."""
         for entry_point in self._entry_points():
             entry_point.vary(self.snapshot.roots, self._interp.memory)

@@ -19,7 +19,7 @@ TEXTS = frozenset({str, bytes})
 
 
 class Beginning(NamedTuple):
-    """The first step of a session: an exception that the code raises there, if any, and the containers that iterators under way read."""
+    """The first step of a session: an exception that the code raises there, if any, and the containers that live iterators read."""
 
     thrown: BaseException | None = None
     containers: Sequence[Any] = ()
@@ -45,7 +45,7 @@ def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple,
 
 
 def register(interp: Interpreter, entry_point: EntryPoint, values: Any, names: list[str]) -> tuple:
-    """Registers what is alive after a graph break, last what the eager call gave or raised."""
+    """Registers the live values after a graph break; the last one is the result or the exception of the eager call."""
     trace = interp.trace
     roots = [trace.guards.root(i, name, v) for i, (v, name) in enumerate(zip(values, names, strict=True))]
     trace.given = roots[-1]
@@ -53,7 +53,7 @@ def register(interp: Interpreter, entry_point: EntryPoint, values: Any, names: l
 
 
 def _register(interp: Interpreter, entry_point: EntryPoint, v: Any, src: Source) -> Any:
-    """Registers what a graph break has left; a text of it that varies, also in a tuple, has not been read so far."""
+    """Registers a live value. A text that varies, also in a tuple, is guarded where the code reads it."""
     trace, varying = interp.trace, entry_point.varying
     if entry_point.frame_state is None or not varying.texts or breaks_here(interp.options.breaks) != "any":
         return trace.read(v, src)
@@ -71,7 +71,7 @@ def _register(interp: Interpreter, entry_point: EntryPoint, v: Any, src: Source)
 
 
 def guard_iterated(interp: Interpreter, containers: Sequence[Any]) -> None:
-    """Guards what containers hold that iterators under way read."""
+    """Guards the contents of containers that live iterators read."""
     try:
         for v in containers:
             interp.trace.expand(v)
