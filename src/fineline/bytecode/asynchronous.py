@@ -1,7 +1,7 @@
 """Recognizes asynchronous exceptions: those that a signal handler or another thread raises in the running code.
 
 Such an exception may be of any class, and may occur at any time. CPython raises it between two instructions, or during a
-call into C. Only its traceback shows that.
+call into C. Only its traceback shows which.
 """
 
 from __future__ import annotations
