@@ -82,7 +82,7 @@ class FinelineError(Exception):
 
 
 class Unsupported(FinelineError):
-    """The code cannot be captured as the region's options ask."""
+    """The code cannot be captured under the region's options."""
 
     id = "FL101"
 

@@ -40,7 +40,7 @@ HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dyn
 # Names that act on both compilers, whichever module calls them.
 ANYBODY = frozenset({"reset", "reset_code_caches", "run", "set_stance", "error_on_graph_break", "nested_compile_region"})
 MARKS_OF_SIZES = (dim_marks.mark_dynamic, dim_marks.maybe_mark_dynamic, dim_marks.mark_static, dim_marks.mark_unbacked)
-# Names that captured code may call, with the function that is captured instead; None: the replacement itself, as one call.
+# The functions that captured code runs instead of the replacements; for None, and for other names, the graph breaks.
 INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
     {
         "reset": None, "reset_code_caches": None, "run": None, "set_stance": set_stance, "error_on_graph_break": error_on_graph_break,
@@ -151,7 +151,7 @@ class Installation:
                 return theirs(*args, **kwargs)
             return ours(*args, **kwargs)
 
-        # Captured code calls the function in this mark instead; None: the replacement itself, as one call.
+        # Captured code runs the function in this mark instead; None: the graph breaks.
         door.__dict__["fineline_door"] = (id(door), INSIDE.get(name))
         return door
 
@@ -190,7 +190,7 @@ class Installation:
         options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
         isolate_recompiles: bool = False, shapes_spec: Any = None, breaks: Breaks | None = None, policy: Policy | None = None,
     ) -> Any:  # fmt: skip
-        """Replaces ``torch.compile``; also takes ``breaks`` and ``policy``. ``isolate_recompiles`` has no effect: each call has its own programs."""
+        """Replaces ``torch.compile``; also takes ``breaks`` and ``policy``. ``isolate_recompiles`` changes nothing: see `api.compile`."""
         # A filter of guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
         self.settings.tell()
@@ -216,7 +216,7 @@ class Installation:
         innermost = importlib.import_module("torch._dynamo.eval_frame").innermost_fn
         fn = model._orig_mod if isinstance(model, self.dynamo.OptimizedModule) else innermost(model)
         if isinstance(fn, type) and not how["disable"]:
-            # As torch.compile does: the instances' calls are compiled.
+            # Like torch.compile, compile the calls of the class's instances.
             name = "_call_impl" if issubclass(fn, nn.Module) else "__call__"
             setattr(fn, name, api.compile(inspect.getattr_static(fn, name), **how))
             return fn

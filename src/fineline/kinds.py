@@ -8,7 +8,7 @@ import torch
 
 
 def is_a_in_python(obj: Any, kinds: Any) -> bool:
-    """Works like ``isinstance()``, but never reads ``obj.__class__``, which may run user code."""
+    """Returns the result of ``isinstance()``, but never reads ``obj.__class__``, which may run user code."""
     return issubclass(type(obj), kinds)
 
 

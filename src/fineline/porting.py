@@ -39,7 +39,7 @@ def optimize(
 
 
 def optimize_assert(backend: str | Callable, **how: Any) -> Callable[[Any], Any]:
-    """Calls `optimize` with ``nopython=True``: a graph break is an error, whatever `error_on_graph_break` says."""
+    """Calls `optimize` with ``nopython=True``: a graph break is an error, even under `error_on_graph_break(False)`."""
     return optimize(backend, nopython=True, **how)
 
 

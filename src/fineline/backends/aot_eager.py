@@ -20,7 +20,7 @@ from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 
 
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-    """Returns the traced graph that Inductor would get, run without code generation: it separates faults of tracing from Inductor's."""
+    """Returns the traced graph that Inductor would get, run without code generation: this separates faults of tracing and of Inductor."""
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
     # Python code restores PyTorch's settings: defer signals, because their exceptions could interrupt it.

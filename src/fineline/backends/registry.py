@@ -125,7 +125,7 @@ class BackendRegistry:
         return fn
 
     def names(self, exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
-        """Returns the names that ``compile(backend=...)`` takes, without those that carry a tag of ``exclude_tags``."""
+        """Returns the names that ``compile(backend=...)`` accepts, without those that have a tag of ``exclude_tags``."""
         hidden = frozenset(exclude_tags or ())
         shown = {known.name for known in self._known.values() if not known.tags & hidden}
         return sorted(shown | set(self._plugins()))

@@ -32,7 +32,7 @@ class Outcome:
     rules: tuple[dict[str, Any], ...]
 
     def failure(self) -> str:
-        """Returns the line on stderr that says why the run failed: the first line of the last refusal, or else the last line."""
+        """Returns the line on stderr with the failure: the first of the last refusal, or else the last line; "" without a failure."""
         lines = [line for line in self.errors.decode(errors="replace").splitlines() if line.strip()] if self.status else []
         refusals = [line for line in lines if re.match(r"[\w.]+: FL\d+: ", line)]
         return (refusals or lines or [""])[-1].removeprefix("fineline.errors.")

@@ -1,6 +1,6 @@
 """The commands and their options: ``fineline run``, ``fineline why``, ``fineline audit``.
 
-`actions` contains what they do. A command imports it when it runs, so that help, the version and completion do not load PyTorch.
+`actions` contains their code. A command imports it when it runs, so that help, the version and completion do not load PyTorch.
 """
 
 from __future__ import annotations

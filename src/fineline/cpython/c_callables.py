@@ -14,7 +14,7 @@ Then how far C looks into the arguments, and therefore when the call may be made
   none      their identity, type and plain fields; no element is touched
   shallow   moves references to elements of containers; iterates iterables; Python code runs only if an argument is itself an
             iterator or container whose type is defined in Python
-  key       shallow, and hashes and compares keys: the key arguments, or whatever becomes a key of a dict or set
+  key       shallow, and hashes and compares keys: the key arguments, or all objects that become keys of a dict or set
   deep      may call any special method of any argument and of the elements of containers (`__eq__`, `__index__`, `__str__` ...)
 
 If every object that C touches is of an immutable builtin type (or is hashed by identity), the call cannot reach Python code.

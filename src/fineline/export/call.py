@@ -1,4 +1,4 @@
-"""``export``: a graph that stands alone, and the bridge to PyTorch's exported programs."""
+"""``export`` makes a standalone graph of a call; `exported_program` converts it to one of PyTorch's exported programs."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
         return written[-1]
 
     region = Region(fn, lookup_backend("eager", None, None), options, writer=writer)
-    # An exported graph takes tensors and ints.
+    # The symbolic inputs of an exported graph are sizes and ints, not floats.
     region.entry.varying.keep_floats()
     try:
         region.once(args, kwargs)

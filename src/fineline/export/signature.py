@@ -1,4 +1,4 @@
-"""The parameters of an exported graph: those of the user's function, as the example call filled them."""
+"""The parameters of an exported graph: those of the user's function, filled by the example call."""
 
 from __future__ import annotations
 

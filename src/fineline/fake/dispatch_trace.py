@@ -81,7 +81,7 @@ class _Stop(Exception):
 
 
 class _Front(SchemaCheckMode):
-    """Records operators before the dispatcher. `SchemaCheckMode` is the simplest mode that PyTorch allows there; its checks are replaced."""
+    """Records operators before the dispatcher. `SchemaCheckMode` is the simplest mode allowed there; its checks are replaced."""
 
     def __init__(self, seen: set[OpOverload], fake: bool) -> None:
         super().__init__()

@@ -127,7 +127,7 @@ def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
                 raise TypeError("not a cell")
             return value.cell_contents
         case "member":
-            if value is None:  # __get__ would take it as a read of the class
+            if value is None:  # __get__ would read from the class
                 raise TypeError("None has no members")
             return type(payload).__get__(payload, value, type(value))
         case "type_attr":

@@ -35,7 +35,7 @@ _MOST_PICTURES = 100
 class TensorFacts(NamedTuple):
     """Everything a backend specialises on, and nothing that costs more than a field read.
 
-    In a guard, None among the sizes and strides stands for any value.
+    In a guard, None among the sizes and strides means any value.
     """
 
     cls: type | None  # in a guard, None if other guards check the class
@@ -95,7 +95,7 @@ TENSOR_NAMES = TensorFacts._fields
 
 
 def tensor_facts(t: torch.Tensor) -> TensorFacts:
-    """Returns the facts of ``t``, read below ``__torch_function__`` and below what a subclass overrides."""
+    """Returns the facts of ``t``, read without ``__torch_function__`` and without overrides of a subclass."""
     base: Any = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         layout = base.layout.__get__(t)

@@ -182,7 +182,7 @@ class GuardBuilder:
         return [self._roots[i] for i in sorted(self._roots)]
 
     def pin(self, obj: Any, name: str) -> Source:
-        """Returns a source for an object that the program itself holds."""
+        """Returns a source for an object that the program itself keeps alive."""
         src = self._pins.get(obj)
         if src is None:
             src = self._pins[obj] = self._new(None, "pin", name, obj, obj)

@@ -124,7 +124,7 @@ class DisabledFunction:
 
 
 def _has_name(fn: Any) -> bool:
-    """Returns whether pickle finds ``fn`` as a function of a module, or as a C function. Not for methods, which a decorator replaces."""
+    """Returns whether pickle finds ``fn`` by its name in a module, or as a C function. False for the methods of classes."""
     return is_a(fn, types.BuiltinFunctionType) or (is_a(fn, types.FunctionType) and _found(fn) is fn)
 
 

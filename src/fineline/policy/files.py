@@ -49,7 +49,7 @@ def find_policy(start: Path) -> Path | None:
 class PolicyFile:
     """A policy file, with the line of each value. ``keys``: the path to the policy's table.
 
-    ``waiting``: the errors of rules whose operators (of libraries not loaded yet) or names (in the script) may still appear, with their texts.
+    ``waiting``: errors, with texts, of rules for operators of libraries that are not loaded yet, or for names that the script may define.
     """
 
     def __init__(self, path: Path) -> None:

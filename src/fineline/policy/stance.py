@@ -19,7 +19,7 @@ class Stance(NamedTuple):
 
     name: str
     backend: Backend | None = None
-    # Where it was set.
+    # The ``file:line`` that set it.
     place: str = ""
 
     @property
