@@ -69,11 +69,11 @@ class FinelineError(Exception):
         return REFUSALS[self.id]
 
     def __str__(self) -> str:
-        way = folded(self.stack) if tells_more(self.stack) else []
+        frames = folded(self.stack) if tells_more(self.stack) else []
         lines = [
             ("", f"{self.id}: {self.refusal.title}: {self.reason}"),
             ("at", self.where),
-            ("from", "\n        ".join(way)),
+            ("from", "\n        ".join(frames)),
             ("why", self.refusal.explanation),
             ("rule", self.rule),
             ("next", self.next_step),

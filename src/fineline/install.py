@@ -160,8 +160,8 @@ class Installation:
         dynamo = self.dynamo
         return {
             "allow_in_graph": self._allowing(dynamo.allow_in_graph),
-            "assume_constant_result": _told_both(declare.assume_constant_result, dynamo.assume_constant_result),
-            "forbid_in_graph": _told_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
+            "assume_constant_result": _mark_both(declare.assume_constant_result, dynamo.assume_constant_result),
+            "forbid_in_graph": _mark_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
             "disallow_in_graph": declare.disallow_in_graph,
             "substitute_in_graph": declare.substitute_in_graph,
             "disable": functools.partial(_disable, dynamo.disable),
@@ -232,7 +232,7 @@ class Installation:
 
     def _allowing(self, theirs: Callable) -> Callable:
         """Replaces ``allow_in_graph``: a class or a module, which PyTorch accepts and ignores, gets only PyTorch's mark."""
-        both = _told_both(declare.allow_in_graph, theirs)
+        both = _mark_both(declare.allow_in_graph, theirs)
 
         def mark(fn: Any) -> Any:
             if isinstance(fn, (list, tuple)):
@@ -379,7 +379,7 @@ def _mark(ours: Callable, theirs: Any, t: Any, *args: Any, **kwargs: Any) -> Any
     return theirs(t, *args, **kwargs)
 
 
-def _told_both(ours: Callable, theirs: Callable) -> Callable:
+def _mark_both(ours: Callable, theirs: Callable) -> Callable:
     """Marks a function for fineline and for PyTorch: a library that marks it at import may outlast the installation."""
 
     def mark(fn: Any) -> Any:

@@ -96,8 +96,8 @@ class Backend:
 
     def settings(self) -> Any:
         """Returns the backend's own settings for its keyword arguments; None if it has no ``get_compiler_config``."""
-        tell = getattr(self.source.load(), "get_compiler_config", None)
-        return tell(**self.kwargs) if tell is not None else None
+        read = getattr(self.source.load(), "get_compiler_config", None)
+        return read(**self.kwargs) if read is not None else None
 
 
 class BackendRegistry:

@@ -133,8 +133,8 @@ def _start(instructions: list[Instruction], k: int) -> int:
 def _use(info: CodeInfo, k: int) -> GlobalUse:
     arg = info.instructions[k].arg
     called = bool(arg & 1)
-    behind = _behind_call(info.instructions, k) if called else info.instructions[k + 1].name
-    return GlobalUse(info.names[arg >> 1], called, behind == "RAISE_VARARGS", behind == "GET_ITER" or _is_walked(info, k), _taker(info, k))
+    after = _after_call(info.instructions, k) if called else info.instructions[k + 1].name
+    return GlobalUse(info.names[arg >> 1], called, after == "RAISE_VARARGS", after == "GET_ITER" or _is_walked(info, k), _taker(info, k))
 
 
 def _taker(info: CodeInfo, k: int) -> str:
@@ -149,7 +149,7 @@ def _is_walked(info: CodeInfo, k: int) -> bool:
     return name == "LOAD_METHOD" and info.names[arg] in _WALKERS
 
 
-def _behind_call(instructions: list[Instruction], k: int) -> str:
+def _after_call(instructions: list[Instruction], k: int) -> str:
     """Returns the instruction after the call of the value that instruction ``k`` loads; "" if a jump is between them."""
     depth = 0
     for j in range(k, len(instructions) - 1):

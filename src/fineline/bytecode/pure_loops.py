@@ -96,8 +96,8 @@ def _levels(info: CodeInfo, start: int, end: int) -> dict[int, int] | None:
 def _reach(info: CodeInfo, k: int, level: int) -> int:
     """Returns how many of the values on the stack at the loop's start are removed or changed by instruction ``k``."""
     name, arg = info.instructions[k]
-    behind = level + _effect(info, k, False)
-    return max(-behind, arg - behind if name in _ADDING else 0, 1 - level if name == "FOR_ITER" else 0, 0)
+    after = level + _effect(info, k, False)
+    return max(-after, arg - after if name in _ADDING else 0, 1 - level if name == "FOR_ITER" else 0, 0)
 
 
 def _code(info: CodeInfo, start: int, end: int, depth: int, left: int, written: list[int]) -> CodeType:
@@ -109,8 +109,8 @@ def _code(info: CodeInfo, start: int, end: int, depth: int, left: int, written: 
             # No instruction of the loop writes the cell: it becomes a plain variable in the same slot.
             loop[info.offsets[k] - begin] = dis.opmap["LOAD_FAST"]
     before = [_written("RESUME", 0), *[_written("LOAD_FAST", info.nslots + k) for k in range(depth)]]
-    behind = [_written("BUILD_TUPLE", left), *[_written("LOAD_FAST", slot) for slot in written]]
-    behind += [_written("BUILD_TUPLE", len(written)), _written("BUILD_TUPLE", 2), _written("RETURN_VALUE", 0)]
+    after = [_written("BUILD_TUPLE", left), *[_written("LOAD_FAST", slot) for slot in written]]
+    after += [_written("BUILD_TUPLE", len(written)), _written("BUILD_TUPLE", 2), _written("RETURN_VALUE", 0)]
     names = (*info.slots, *[f".{k} on the stack" for k in range(depth)])
     return info.code.replace(
         co_argcount=len(names),
@@ -122,7 +122,7 @@ def _code(info: CodeInfo, start: int, end: int, depth: int, left: int, written: 
         co_freevars=(),
         co_stacksize=info.code.co_stacksize + depth + len(written) + 2,
         co_flags=_OPTIMIZED | _NEW_LOCALS,
-        co_code=b"".join([*before, bytes(loop), *behind]),
+        co_code=b"".join([*before, bytes(loop), *after]),
         co_exceptiontable=b"",
         co_linetable=b"",
     )

@@ -125,7 +125,7 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
         return written[-1]
 
     region = Region(fn, lookup_backend("eager", None, None), options, writer=writer)
-    # The symbolic inputs of an exported graph are sizes and ints, not floats.
+    # Makes floats constants: the inputs of an exported graph are tensors and ints.
     region.entry.varying.keep_floats()
     try:
         region.once(args, kwargs)

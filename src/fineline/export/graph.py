@@ -189,20 +189,20 @@ class ExportWriter(ResidualWriter):
         if self._flat is None:
             return []
         flat = self._flat
-        twin: dict[Node, Any] = {}
-        holes = iter(given)
+        copies: dict[Node, Any] = {}
+        inputs = iter(given)
         for node in flat.graph.nodes:
             if node.op == "placeholder":
-                twin[node] = next(holes)
+                copies[node] = next(inputs)
             elif node.op == "output":
-                return list(torch.fx.node.map_arg(node.args[0], twin.__getitem__))
+                return list(torch.fx.node.map_arg(node.args[0], copies.__getitem__))
             else:
                 if node.op == "get_attr":
                     self._bring(flat, root, str(node.target))
                 elif str(getattr(node.target, "__module__", "")).startswith("fineline."):
                     name = getattr(node.target, "__name__", str(node.target))
                     raise NotExported(f"{name} is an autograd.Function, whose backward runs in this process", id="FL605")
-                twin[node] = graph.node_copy(node, twin.__getitem__)
+                copies[node] = graph.node_copy(node, copies.__getitem__)
         return []
 
     def _bring(self, flat: GraphModule, root: nn.Module, target: str) -> None:

@@ -80,7 +80,7 @@ class _Stop(Exception):
     """The kernel of a custom operator would run next."""
 
 
-class _Front(SchemaCheckMode):
+class _BeforeDispatcher(SchemaCheckMode):
     """Records operators before the dispatcher. `SchemaCheckMode` is the simplest mode allowed there; its checks are replaced."""
 
     def __init__(self, seen: set[OpOverload], fake: bool) -> None:
@@ -91,7 +91,7 @@ class _Front(SchemaCheckMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-        if _meet(self._seen, func, self._fake) and composite:
+        if _record(self._seen, func, self._fake) and composite:
             with self:
                 return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         # PyTorch's Python decompositions are for tracing; eager mode dispatches to other operators.
@@ -99,7 +99,7 @@ class _Front(SchemaCheckMode):
             return func(*args, **kwargs)
 
 
-class _Behind(TorchDispatchMode):
+class _AfterAutograd(TorchDispatchMode):
     """Records operators after autograd and autocast, where fake tensors are."""
 
     def __init__(self, seen: set[OpOverload], fake: bool) -> None:
@@ -107,11 +107,11 @@ class _Behind(TorchDispatchMode):
         self._seen, self._fake = seen, fake
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        _meet(self._seen, func, self._fake)
+        _record(self._seen, func, self._fake)
         return func(*args, **(kwargs or {}))
 
 
-def _meet(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
+def _record(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
     """Records an operator; returns whether it may be decomposed. Raises `_Stop` before the kernel of a custom operator."""
     if op.namespace != _QUERIES:
         seen.add(op)
@@ -124,7 +124,7 @@ def _meet(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
 
 @contextmanager
 def _recorders(seen: set[OpOverload], fake: bool) -> Iterator[None]:
-    with _Behind(seen, fake), enable_python_dispatcher(), _Front(seen, fake):
+    with _AfterAutograd(seen, fake), enable_python_dispatcher(), _BeforeDispatcher(seen, fake):
         yield
 
 
@@ -151,8 +151,8 @@ def _fakes(*call: Any) -> Iterator[Any]:
             if is_a(value, FakeTensor):
                 # A fake of another mode: make one with its hints for sizes, so that its symbols get no guards.
                 size, stride = ([_plain(n) for n in numbers] for numbers in (value.size(), value.stride()))
-                twin = torch.empty_strided(size, stride, dtype=value.dtype, device=value.fake_device)
-                return twin.requires_grad_(value.requires_grad)
+                copy = torch.empty_strided(size, stride, dtype=value.dtype, device=value.fake_device)
+                return copy.requires_grad_(value.requires_grad)
             return mode.from_tensor(value, static_shapes=True) if is_a(value, Tensor) else _plain(value)
 
         yield tree_map(fake, call)

@@ -231,8 +231,8 @@ def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
         return f"{len(old)} facts -> {len(new)} facts"
     differing = [(name, a, b) for name, a, b in zip(names, old, new, strict=True) if not _agrees(name, a, b)]
     # A tensor's other facts determine most of its dispatch keys.
-    told = [part for part in differing if part[0] != "dispatch_keys"] or differing
-    return ", ".join([f"{_IN_WORDS.get(name, name)} {_text(name, a)} -> {_text(name, b)}" for name, a, b in told])
+    shown = [part for part in differing if part[0] != "dispatch_keys"] or differing
+    return ", ".join([f"{_IN_WORDS.get(name, name)} {_text(name, a)} -> {_text(name, b)}" for name, a, b in shown])
 
 
 # The names of facts in messages, where they are not those of the fields.

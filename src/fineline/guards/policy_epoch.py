@@ -39,7 +39,7 @@ class Rulebook:
         """Assigns a new number to the process, because its rules have changed."""
         with self._lock:
             self._process = next(self._fresh)
-        self._told()
+        self._publish()
 
     def set_blocks(self, blocks: tuple) -> None:
         """Sets the blocks that this thread is in, outermost first; equal blocks have the same number."""
@@ -50,17 +50,17 @@ class Rulebook:
             if number is None:
                 number = self._nestings[blocks] = next(self._fresh)
         self._local.number = number
-        self._told()
+        self._publish()
 
     def set_stance(self, stance: Any) -> None:
         """Sets the stance of the process. The same stance under the same rules gets the same number, so that its programs fit again."""
         self._stance = stance
-        self._told()
+        self._publish()
 
-    def _told(self) -> None:
-        tell = _setter()
-        if tell is not None:
-            tell(*self.facts())
+    def _publish(self) -> None:
+        set_rules = _setter()
+        if set_rules is not None:
+            set_rules(*self.facts())
 
     def facts(self) -> tuple[int, int]:
         return self._process_now(), getattr(self._local, "number", 0)

@@ -437,7 +437,7 @@ def _of_file_text(text: str, folder: Path | None) -> Selector:
         raise BadRule(f"no file matches {text!r}, below {folder or Path.cwd()} or on sys.path", id="FL212")
     wild = WILD.search(pattern) is not None
     is_folder = not wild and not any(Path(file).is_file() for file in found)
-    patterns = tuple([f"{path}/**" if is_folder else path for path in (pattern, *_behind_links(pattern, roots))])
+    patterns = tuple([f"{path}/**" if is_folder else path for path in (pattern, *_real_paths(pattern, roots))])
     return Selector(GLOB, "glob", ("file", *patterns), text) if wild or is_folder else Selector(FILE, "file", patterns, text)
 
 
@@ -445,7 +445,7 @@ def _of_file_text(text: str, folder: Path | None) -> Selector:
 MOST_FILES = 100
 
 
-def _behind_links(pattern: str, roots: list[Path]) -> Iterator[str]:
+def _real_paths(pattern: str, roots: list[Path]) -> Iterator[str]:
     """Yields the real paths of a pattern with symbolic links: code has the path from which it was loaded."""
     parts = pattern.split("/")
     fixed = "/".join(itertools.takewhile(lambda part: not WILD.search(part), parts))
