@@ -1,4 +1,4 @@
-"""Export: the graph of one call that stands alone, with parameters and results of the user's function and checks of arguments.
+"""Export: a standalone graph of one call, with the parameters and results of the user's function, and checks of arguments.
 
 In: a function and the arguments of one call. Out: a module for `torch.export` or for direct use, with its guards, or an error with the
 reason. It makes a region for each call, and writes no residual program.
