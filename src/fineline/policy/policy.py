@@ -128,7 +128,7 @@ def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator
 
 
 def check_rules(rules: Collection[Rule]) -> None:
-    """Raises `BadRule` for a rule that disallows something other than an operator, or an opaque call that another rule allows."""
+    """Raises `BadRule` for a rule that disallows something that is not an operator and that no other rule allows (as an opaque call)."""
     allowed = {rule.selector for rule in rules if rule.verb == "allow"}
     for rule in rules:
         if rule.verb == "disallow" and rule.selector not in allowed:
