@@ -74,7 +74,7 @@ __all__ = [
     "why",
 ]
 
-# Where the public names are defined. For type checkers, which do not run `_Unloaded`, the imports above say the same.
+# The modules that define the public names. The imports above repeat this for type checkers, which do not run `_Unloaded`.
 _HOMES: Mapping[str, str] = MappingProxyType(
     {
         "fineline.api": "compile explain report reset set_policy",
@@ -98,10 +98,10 @@ _FUNCTIONS = frozenset(" ".join(_HOMES.values()).split())
 
 
 class _Unloaded(types.ModuleType):
-    """The package before the engine is loaded: the command line prints its help, and completes words, without PyTorch.
+    """The package until the engine is loaded, so that the command line prints help and completes words without PyTorch.
 
-    The first public name that is read loads the engine and sets all of them. From then on the package is a plain module, because captured code
-    reads names from it.
+    The first read of a public name loads the engine and sets all public names. After that the package is a plain
+    module, because captured code reads names from it.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +114,7 @@ class _Unloaded(types.ModuleType):
         return vars(self)[name]
 
     def __setattr__(self, name: str, value: object) -> None:
-        # The import of a submodule sets it here. `export`, `install` and `report` are functions to users, and not the modules of these names.
+        # The import of a submodule sets it here. To users, `export`, `install` and `report` are functions, not modules.
         if not (isinstance(value, types.ModuleType) and name in _FUNCTIONS):
             super().__setattr__(name, value)
 

@@ -54,15 +54,16 @@ def compile(
     """Compiles a function, method or ``nn.Module``; also a decorator, with or without arguments.
 
     The first call runs on real values and captures; later calls check guards and run the compiled program. ``backend`` is a
-    registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``breaks="declared"`` makes a graph break that
-    no rule of the user's asked for an error, ``breaks="none"`` (or ``fullgraph=True``) any. ``policy``: the rules of this
-    region. ``dynamic``: None, sizes and ints are symbolic once they have changed (or are marked); True, from the start; False,
-    only where marked. ``options`` holds fineline's own (``recompile_limit``, ``evaluator``, ``verify``, ``fall_back``) and the backend's.
-    ``recompile_limit`` stands above the option of this name. ``name`` is how reports and events call the region; else the function's
-    own. ``isolate_recompiles`` changes nothing: each call of `compile` has its own programs and its own limit. Raises
-    `BadArgument` for what can't be compiled, and `BackendFailed` at a call when the backend fails, or when a compiled graph
-    fails for the second time where the code does not; with ``options={"fall_back": True}``, such calls run eagerly. Signature:
-    ``torch.compile``'s with ``policy`` and ``breaks``; ``model`` is its name for ``fn``; of ``shapes_spec`` only None is taken.
+    registered name or a callable ``(GraphModule, example_inputs) -> callable``. ``breaks="declared"`` makes a graph break
+    an error unless a rule asks for it, ``breaks="none"`` (or ``fullgraph=True``) makes every graph break an error. ``policy``:
+    the rules of this region. ``dynamic=None`` makes sizes and ints symbolic once they have changed (or are marked), True from
+    the start, False only where marked. ``options`` contains fineline's own (``recompile_limit``, ``evaluator``, ``verify``,
+    ``fall_back``) and those of the backend; the argument ``recompile_limit`` overrides the option. ``name`` names the region
+    in reports and events; the default is the function's name. ``isolate_recompiles`` has no effect: each call of `compile` has
+    its own programs and limit. Raises `BadArgument` for an invalid argument. A call raises `BackendFailed` if the backend
+    fails, or if a compiled graph fails for the second time where the code does not; with ``options={"fall_back": True}``, such
+    calls run eagerly. The signature is that of ``torch.compile`` (``model`` means ``fn``) plus ``policy`` and ``breaks``;
+    ``shapes_spec`` must be None.
     """
     if model is not None:
         if fn is not None:
@@ -107,14 +108,14 @@ def check_callable(fn: Any) -> None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The arguments of a compilation, with which copies, pickles and libraries compile other callables in the same way."""
+    """The arguments of a compilation: copies, pickles and libraries use them to compile other callables in the same way."""
 
-    # Makes a region.
+    # Makes the region of a callable.
     make: functools.partial[Region]
     modules: type[OptimizedModule] = OptimizedModule
 
     def __call__(self, mod: nn.Module) -> Callable:
-        # Its own variable: nothing else holds the region before its dispatcher does.
+        # The variable keeps the region alive until the dispatcher does.
         region = self.make(mod)
         return region.entry.dispatcher
 
@@ -130,13 +131,13 @@ class Recipe:
         return self.stand_in(fn, self.make(fn))
 
     def get_compiler_config(self) -> Any:
-        """Returns the backend's settings, as far as it tells: Inductor's."""
+        """Returns the backend's settings; None if it has no ``get_compiler_config``, as Inductor has."""
         how = self.make.keywords
         return _backend(**{name: how[name] for name in ("backend", "mode", "options")})[1].settings()
 
 
 def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] | None) -> tuple[dict[str, Any], Backend]:
-    """Returns fineline's own options, and the backend with the other ones."""
+    """Returns fineline's own options, and the backend with the remaining options."""
     own, rest = split_options(options)
     return own, lookup_backend(backend, mode, rest or None, KNOWN)
 
@@ -158,12 +159,12 @@ def _tree(fn: Callable, name: str | None) -> Tree:
 
 
 def _watch(tree: Tree, tally: OperatorCounts | None) -> Watch:
-    """Returns what watches a region: the calls of its captures go to ``tree``, its operators to ``tally``."""
+    """Returns a watch that reports the calls of a region's captures to ``tree`` and its operators to ``tally``."""
     return Watch(functools.partial(Watched, tree), tally, tree.result if LISTENERS.trees else None)
 
 
 def original(fn: Any) -> Any:
-    """Returns what a compiled callable was made of."""
+    """Returns the callable from which a compiled callable was made."""
     return fn._orig_mod if isinstance(fn, OptimizedModule) else fn.__wrapped__
 
 
@@ -173,7 +174,7 @@ def regions() -> list[Region]:
 
 
 def reset() -> None:
-    """Forgets what all regions have captured, and the marks of operators and of C functions; regions capture again at their next call."""
+    """Forgets the programs of all regions, and the marks of operators and C functions; regions capture again at their next call."""
     for region in regions():
         region.forget()
     MARKS.forget()
@@ -182,7 +183,7 @@ def reset() -> None:
 
 
 def set_policy(policy: Policy | None) -> Policy | None:
-    """Sets the rules of the whole process, in all threads, from now on; None: no rules. Returns the policy before."""
+    """Sets the rules of the whole process, in all threads; None means no rules. Returns the previous policy."""
     if policy is not None and not isinstance(policy, Policy):
         raise BadArgument(f"set_policy takes a fineline.Policy or None, not a {type(policy).__name__}")
     before, SCOPE.process = SCOPE.process, policy
@@ -192,11 +193,11 @@ def set_policy(policy: Policy | None) -> Policy | None:
 def explain(
     f: Callable, *, fullgraph: bool | None = None, policy: Policy | None = None, dynamic: bool | None = None
 ) -> Callable[..., Explanation]:
-    """Returns a callable: ``explain(f)(*args)`` captures one call of ``f`` and describes the result; it keeps nothing.
+    """Returns a callable: ``explain(f)(*args)`` captures one call of ``f``, describes the capture, and keeps no program.
 
-    A compiled callable is captured as it was compiled: with its policy, breaks, dynamic, options and backend. The arguments
-    here override these: ``fullgraph=False`` shows the graph breaks where the region would raise. Anything else is captured with the
-    backend "eager".
+    A compiled callable is captured as it was compiled: with its policy, breaks, dynamic, options and backend. The
+    arguments override these: ``fullgraph=False`` shows the graph breaks at which the region would raise. Any other
+    callable is captured with the backend "eager".
     """
     check_callable(f)
     target, recipe, _ = _made_of(f)
@@ -217,10 +218,10 @@ def explain(
 
 
 def report(compiled: Callable) -> Explanation:
-    """Tells what a compiled callable has done so far: its graphs, graph breaks, recompiles, guards and programs, since it was made or reset.
+    """Returns the graphs, graph breaks, recompiles, guards and programs of a compiled callable since it was made or reset.
 
-    Nothing runs. Operators are those that captures have recorded; under ``fineline run --explain`` calls count what they run, too.
-    Raises `BadArgument` for what is not compiled.
+    It runs nothing. The operators are those that captures recorded; under ``fineline run --explain`` also those that calls
+    run. Raises `BadArgument` for a callable that is not compiled.
     """
     check_callable(compiled)
     _, _, region = _made_of(compiled)
@@ -243,19 +244,19 @@ def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | Non
 
 
 def _made_of(f: Any) -> tuple[Callable, Recipe | None, Region | None]:
-    """Returns the original of a compiled callable, how it was compiled, and its region; of anything else itself alone."""
+    """Returns the original of a compiled callable, its recipe and its region; for any other object ``(f, None, None)``."""
     if isinstance(f, MethodType) and isinstance(f.__func__, Compiled):
         target, recipe, region = _made_of(f.__func__)
         return MethodType(target, f.__self__), recipe, region
     if isinstance(f, Compiled):
         return f.__wrapped__, _recipe(f._rebuild), f._region
     if isinstance(f, Forward):
-        # It runs what a call of the module runs.
+        # Its call runs the same code as a call of the module.
         return _made_of_module(f._orig_mod, f._rebuild, f.__call__)
     if isinstance(f, OptimizedModule):
         return _made_of_module(f._orig_mod, f._fineline_rebuild, f._fineline_region)
     if isinstance(f, nn.Module) and isinstance(f._compiled_call_impl, Compiled):
-        # By `nn.Module.compile`, in place.
+        # `nn.Module.compile` compiled it in place.
         return f, *_made_of(f._compiled_call_impl)[1:]
     return f, None, None
 
@@ -265,6 +266,6 @@ def _made_of_module(mod: nn.Module, rebuild: Any, dispatcher: Callable) -> tuple
 
 
 def _recipe(rebuild: Any) -> Recipe | None:
-    """Returns how a callable was compiled, of what makes others like it."""
+    """Returns the recipe to which ``rebuild`` belongs, the function that compiles other callables in the same way, or None."""
     found = getattr(rebuild, "__self__", rebuild)
     return found if isinstance(found, Recipe) else None

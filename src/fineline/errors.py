@@ -1,4 +1,4 @@
-"""Every refusal: an error with a stable id, the user's place, the reason, and what to do next."""
+"""The errors that fineline raises: each has a stable id, a place in user code, the reason, and the next step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fineline.stacks import StackPlace, folded, is_library, tells_more, to_the_u
 
 
 def caller() -> str:
-    """Returns the line of the user's code that called into fineline."""
+    """Returns ``file:line`` of the code that called into fineline; empty if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fineline":
         frame = frame.f_back
@@ -20,7 +20,7 @@ def caller() -> str:
 
 
 class Faces:
-    """Which class an error is made of: fineline's own, or while `install` holds one that is PyTorch's as well."""
+    """Selects the class of an error: fineline's own, or, while `install` is active, a subclass of it and of PyTorch's."""
 
     def __init__(self) -> None:
         self.find: Callable[[type, str | None], type] = lambda cls, id: cls
@@ -30,10 +30,11 @@ FACES = Faces()
 
 
 class FinelineError(Exception):
-    """Base of all refusals: what (``id`` and title), ``where``, ``reason``, ``rule``, and what to do next.
+    """Base class of fineline's errors: ``id`` (with its title), ``where``, ``reason``, ``rule``, and ``next_step``.
 
-    ``where`` is the ``file:line`` that was met; ``stack`` the frames on the way there (file, line, function), the user's call first;
-    ``rule`` the text of the rule that decided, if one did. Explanation and next step come from the table unless given.
+    ``where`` is the ``file:line`` that was refused; ``stack`` contains the frames that lead there (file, line, function), the
+    user's call first; ``rule`` is the text of the rule that decided, if any. The explanation, and the next step unless
+    passed, come from ``refusals.toml``.
     """
 
     id = "FL100"
@@ -51,7 +52,7 @@ class FinelineError(Exception):
         next_step: str | None = None,
         stack: tuple[StackPlace, ...] = (),
     ) -> None:
-        # Not super(): PyTorch's classes, which may stand between, take other arguments.
+        # Not super(): PyTorch's classes, which may come next in the MRO, take other arguments.
         Exception.__init__(self, reason)
         if id is not None:
             self.id = id
@@ -59,7 +60,7 @@ class FinelineError(Exception):
         self.where = where
         self.rule = rule
         self.next_step = next_step or self.refusal.next_step
-        # Where no frame of the user's is known, those of the call.
+        # The stack of the call explains a place in a library.
         self.stack = stack or (to_the_user() if where and is_library(where) else ())
 
     @property
@@ -68,11 +69,11 @@ class FinelineError(Exception):
         return REFUSALS[self.id]
 
     def __str__(self) -> str:
-        way = folded(self.stack) if tells_more(self.stack) else []
+        frames = folded(self.stack) if tells_more(self.stack) else []
         lines = [
             ("", f"{self.id}: {self.refusal.title}: {self.reason}"),
             ("at", self.where),
-            ("from", "\n        ".join(way)),
+            ("from", "\n        ".join(frames)),
             ("why", self.refusal.explanation),
             ("rule", self.rule),
             ("next", self.next_step),
@@ -81,7 +82,7 @@ class FinelineError(Exception):
 
 
 class Unsupported(FinelineError):
-    """The code cannot be captured as the region's options ask."""
+    """The code cannot be captured under the region's options."""
 
     id = "FL101"
 
@@ -93,19 +94,19 @@ class RecompileLimit(Unsupported):
 
 
 class Recompiled(Unsupported, RuntimeError):
-    """A call that no program fits, under the stance "fail_on_recompile"."""
+    """No program fits a call under the stance "fail_on_recompile"."""
 
     id = "FL108"
 
 
 class BackendFailed(FinelineError):
-    """A backend raised, or broke its contract; what it raised is the ``__cause__``."""
+    """A backend raised an exception, which is the ``__cause__``, or broke its contract."""
 
     id = "FL301"
 
 
 class BadArgument(FinelineError, TypeError, ValueError):
-    """An argument of a fineline function is of no use; both ``except TypeError`` and ``except ValueError`` catch it. ``where``: the call."""
+    """An argument of a fineline function is invalid; both ``except TypeError`` and ``except ValueError`` catch it. ``where``: the call."""
 
     id = "FL208"
 
@@ -114,19 +115,19 @@ class BadArgument(FinelineError, TypeError, ValueError):
 
 
 class BadRule(BadArgument):
-    """A control rule that can't be: what it selects does not exist, or its verb makes no sense there. ``where``: its declaration."""
+    """A rule is invalid: it selects nothing that exists, or its verb does not apply. ``where``: its declaration."""
 
     id = "FL211"
 
 
 class Forbidden(Unsupported):
-    """Capture met what a rule forbids."""
+    """A capture reached code that a rule forbids."""
 
     id = "FL105"
 
 
 class Undeclared(Unsupported):
-    """Under ``breaks="declared"``: a graph break that no rule asked for."""
+    """No rule asked for a graph break under ``breaks="declared"``."""
 
     id = "FL106"
 
@@ -138,7 +139,7 @@ class Constrained(Unsupported):
 
 
 class NotExported(Unsupported, AssertionError):
-    """No graph alone does what the call does."""
+    """No single graph does what the call does."""
 
     id = "FL601"
 

@@ -1,4 +1,4 @@
-"""The fields of an exception as C reads and sets them: whatever its class does with attributes is none of the engine's business."""
+"""Descriptors that read and set the C fields of an exception, without the attribute hooks of its class."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OBJ: Any = AttributeError.__dict__["obj"]
 
 
 def names_attribute(e: AttributeError) -> bool:
-    """Returns whether it was made with a name or an object, be they None."""
+    """Returns whether an AttributeError was made with a ``name`` or an ``obj``, even with None."""
     if NAME.__get__(e) is not None or OBJ.__get__(e) is not None:
         return True
     return type(e) is AttributeError and any([part is None for part in gc.get_referents(e)])
 
 
 def under(handled: BaseException, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Calls ``fn`` while ``handled`` is being handled, as ``sys.exc_info`` tells."""
+    """Calls ``fn`` while ``handled`` is the exception in ``sys.exc_info()``."""
     tb, ctx = TRACEBACK.__get__(handled), CONTEXT.__get__(handled)
     try:
         raise handled

@@ -1,12 +1,13 @@
 """Tables whose keys are objects by identity: no ``__hash__`` or ``__eq__`` of a key runs.
 
-They take the objects themselves, and differ in who keeps a key alive:
+Keys are passed as objects. The tables differ in what keeps a key alive:
 
-- `IdentityMap` and `IdentitySet` own their keys. Use them where something has to stay what it is while it is listed.
-- `AddressMap` and `AddressSet` borrow theirs: they hold addresses. Use them for what must live no longer because of the table. The place where
-  one is defined says why that is right: who else keeps the keys alive, or why it is harmless if another object gets the address of one.
+- `IdentityMap` and `IdentitySet` own their keys. Use them where an entry must stay about the same object.
+- `AddressMap` and `AddressSet` borrow their keys: they store addresses. Use them for objects that the table must not keep
+  alive. The definition of each such table says why that is safe: what keeps the keys alive, or why a reused address is harmless.
 
-All keep the order of insertion. What lists their contents gives a list: the table may change meanwhile. The native core has them, and `identity_in_python.py`.
+All keep the order of insertion. Methods that list contents return lists, because the table may change during a loop. The
+native core implements them; `identity_in_python.py` does so for a build without it.
 """
 
 from __future__ import annotations

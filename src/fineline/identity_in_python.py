@@ -11,7 +11,7 @@ _NO_DEFAULT: Any = object()
 
 
 class _Map(Generic[V]):
-    """What both kinds of maps can do. ``_entries``: by address, the key, or None if it is borrowed, and the value."""
+    """The methods of both kinds of maps. ``_entries`` maps an address to the key (None if borrowed) and the value."""
 
     __slots__ = ("_entries",)
     _owns: bool
@@ -89,7 +89,7 @@ class IdentityMap(_Map[V]):
         return list(self._entries.values())
 
     def at(self, addresses: AddressSet, /) -> list[V]:
-        """Returns the values of the keys that lie at ``addresses``: of what was listed there, or of what lies there since that is gone."""
+        """Returns the values of the keys at ``addresses``; a key may be a new object at the address of a dead one."""
         if not isinstance(addresses, AddressSet):
             raise TypeError(f"at() takes an AddressSet, not {type(addresses).__name__}")
         return [self._entries[at][1] for at in addresses._keys if at in self._entries]
@@ -101,11 +101,11 @@ class IdentityMap(_Map[V]):
 
 
 class AddressMap(_Map[V]):
-    """A dict whose keys are the addresses of objects that something else keeps alive, or of which the entry may be about another one."""
+    """A dict whose keys are addresses of objects, which it does not keep alive: a new object at an address gets its entry."""
 
     __slots__ = ()
     _owns = False
-    # Python would try the numbers from 0 on as keys.
+    # Without this, iteration would read the keys 0, 1, ...
     __iter__ = None
 
     def addresses(self) -> AddressSet:
@@ -121,7 +121,7 @@ class AddressMap(_Map[V]):
 
 
 class _Set:
-    """What both kinds of sets can do. ``_keys``: by address, the key, or None if it is borrowed."""
+    """The methods of both kinds of sets. ``_keys`` maps an address to the key (None if borrowed)."""
 
     __slots__ = ("_keys",)
     _owns: bool
@@ -165,7 +165,7 @@ class IdentitySet(_Set):
 
 
 class AddressSet(_Set):
-    """A set of the addresses of objects that something else keeps alive, or in whose place another one may be taken for them."""
+    """A set of addresses of objects, which it does not keep alive: a new object at an address counts as a member."""
 
     __slots__ = ()
     _owns = False
@@ -191,5 +191,5 @@ class AddressSet(_Set):
 
 
 def _missing(key: Any) -> KeyError:
-    """Returns an error that neither runs code of the key's nor keeps it alive."""
+    """Returns a KeyError that neither runs code of the key nor keeps it alive."""
     return KeyError(f"an object of type {type(key).__name__}")

@@ -1,8 +1,8 @@
-"""A call apart: on a thread of its own, on whose stack nothing of the user's lies.
+"""Runs an import on a thread of its own, whose stack contains no user frames.
 
-PyTorch imports large parts of itself when they are first needed (``torch._dynamo`` at a process's first ``ShapeEnv``), and some of
-those imports leave their frames behind in cycles. Each frame holds the one that called it: until a garbage collection the
-model that was being captured stays alive.
+PyTorch imports large parts of itself when they are first needed (``torch._dynamo`` at a process's first ``ShapeEnv``), and
+some of those imports leave their frames in reference cycles. Each frame holds its caller, so the model that is being
+captured would stay alive until a garbage collection.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-# Seconds. A module of the user's that is being imported, and that such an import asks for, is waited for by nobody then:
-# Python notices when two threads wait for each other's imports, and goes on with the module as far as it is.
+# Seconds to wait. If the import needs a module that the calling thread is importing, both threads wait. After this time the
+# calling thread imports too; Python then detects the deadlock and uses the partly initialized module.
 LONGEST = 60.0
 
 
 def apart(fn: Callable[[], Any]) -> Any:
-    """Returns what ``fn()`` returns or raises."""
+    """Calls ``fn()`` on a thread of its own, or here if there is none in time; returns its result or raises its exception."""
     out: list[Any] = []
     errors: list[BaseException] = []
 
@@ -34,7 +34,7 @@ def apart(fn: Callable[[], Any]) -> Any:
     try:
         thread.start()
     except RuntimeError:
-        # The process has as many threads as it may, or is about to end.
+        # The process cannot start another thread, or is about to end.
         return fn()
     thread.join(LONGEST)
     if errors:
@@ -44,5 +44,5 @@ def apart(fn: Callable[[], Any]) -> Any:
 
 @functools.cache
 def shapes_imported() -> None:
-    """Imports what ``ShapeEnv`` needs, before one is made."""
+    """Makes a ``ShapeEnv`` on another thread, so that the modules it needs are imported before the first real one."""
     apart(ShapeEnv)

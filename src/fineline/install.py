@@ -1,4 +1,4 @@
-"""``install`` and ``uninstall``: PyTorch's public names, there and back."""
+"""``install`` routes PyTorch's public names to fineline; ``uninstall`` restores them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from fineline.region.settings import Settings
 from fineline.report.events import LISTENERS, Event
 from fineline.report.logs import LOGS
 
-# PyTorch's own code uses its compiler for its own ends (torch.cond, flex_attention, export): calls from there stay with it,
-# but for the modules that only hand a user's call on.
+# PyTorch uses its compiler itself (torch.cond, flex_attention, export): calls from its modules stay with PyTorch, except from
+# these modules, which only pass on a user's call.
 HANDING_ON = frozenset({"torch.compiler", "torch.nn.modules.module", "torch._dynamo.testing"})
-# ... and but for these, which are about both.
+# Names that act on both compilers, whichever module calls them.
 ANYBODY = frozenset({"reset", "reset_code_caches", "run", "set_stance", "error_on_graph_break", "nested_compile_region"})
 MARKS_OF_SIZES = (dim_marks.mark_dynamic, dim_marks.maybe_mark_dynamic, dim_marks.mark_static, dim_marks.mark_unbacked)
-# What may stand in code that is captured: by what is captured then.
+# The functions that captured code runs instead of the replacements; for None, and for other names, the graph breaks.
 INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
     {
         "reset": None, "reset_code_caches": None, "run": None, "set_stance": set_stance, "error_on_graph_break": error_on_graph_break,
@@ -51,7 +51,7 @@ INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
     }
 )  # fmt: skip
 
-# Which of PyTorch's error classes (in torch._dynamo.exc, or builtin) ours are as well: by id, then by class.
+# The classes of PyTorch (in torch._dynamo.exc, or builtin) from which our errors also derive: by id, then by class.
 BY_ID = types.MappingProxyType({"FL202": ("InvalidBackend",), "FL203": ("InvalidBackend",)})
 BY_CLASS: Mapping[type, tuple] = types.MappingProxyType(
     {
@@ -70,7 +70,7 @@ BY_CLASS: Mapping[type, tuple] = types.MappingProxyType(
 EXPORT_UNUSED = (
     "specialize_float", "same_signature", "disable_constraint_solver", "prefer_deferred_runtime_asserts_over_guards", "_log_export_usage",
 )  # fmt: skip
-# What ``disable`` marks, or takes apart, instead of wrapping it.
+# Types of objects that ``disable`` marks, or takes apart, instead of wrapping them.
 MARKED_THEMSELVES = (type, nn.Module, list, tuple, staticmethod, classmethod, property)
 
 
@@ -84,13 +84,13 @@ class Installation:
         self.faces: dict[tuple[type, str | None], type] = {}
         self.dynamo: Any = None
         self.settings: Any = None
-        # The stance that was PyTorch's when it was installed.
+        # PyTorch's stance at the time of `install`.
         self.stance: StanceBlock | None = None
 
-    # -- there and back --------------------------------------------------------------------------------------------------
+    # -- install and uninstall -------------------------------------------------------------------------------------------
     def install(self, defaults: dict[str, Any]) -> None:
-        api.compile(_nothing, disable=True, **defaults)  # says what is wrong with them
-        # First: a process that ``fineline run`` has started installs fineline when this is loaded.
+        api.compile(_nothing, disable=True, **defaults)  # raises if they are wrong
+        # Before `active` is read: in a process that ``fineline run`` has started, this import installs fineline.
         dynamo = importlib.import_module("torch._dynamo")
         self.defaults = defaults
         if self.active:
@@ -100,7 +100,7 @@ class Installation:
         self.settings = Settings()
         ours = self.doors()
         homes = [dynamo, decorators, torch.compiler, *[sys.modules.get(f"torch._dynamo.{n}") for n in ("testing", "test_case")]]
-        # One door for each thing, however many names it has.
+        # One replacement for each function, however many modules contain it.
         made: dict[str, Any] = {}
         for name, door in {"compile": self.compile, **ours}.items():
             for home in [torch] if name == "compile" else homes:
@@ -115,7 +115,7 @@ class Installation:
         self.settings.follow_logs()
         for home, name, _, door in self.replaced:
             setattr(home, name, door)
-        # Libraries ask isinstance(model, torch._dynamo.OptimizedModule), through names that they imported long ago.
+        # Libraries check isinstance(model, torch._dynamo.OptimizedModule) with a class that they imported before.
         OptimizedModule.__bases__ = (dynamo.OptimizedModule,)
         theirs = importlib.import_module("torch._dynamo.eval_frame")._stance
         if (theirs.stance, theirs.backend) != ("default", None) and STANCES.here() is None:
@@ -128,7 +128,7 @@ class Installation:
             return
         self.active = False
         for home, name, theirs, door in self.replaced:
-            # What somebody else has put there since is not ours to take away.
+            # Keep what other code has set there since.
             if getattr(home, name, None) is door:
                 setattr(home, name, theirs)
         self.replaced.clear()
@@ -142,7 +142,7 @@ class Installation:
         LISTENERS.all = tuple([heard for heard in LISTENERS.all if heard != self.count])
 
     def _door(self, name: str, theirs: Any, ours: Callable) -> Callable:
-        """Returns what stands in the place of ``theirs``; who imported it goes on with ``theirs`` after `uninstall`."""
+        """Returns the replacement of ``theirs``; it calls ``theirs`` after `uninstall`, for code that has imported it."""
         by_caller = name not in ANYBODY
 
         @functools.wraps(theirs, updated=())
@@ -151,17 +151,17 @@ class Installation:
                 return theirs(*args, **kwargs)
             return ours(*args, **kwargs)
 
-        # For captured code: what it calls in this place; None: the door itself, as one call.
+        # Captured code runs the function in this mark instead; None: the graph breaks.
         door.__dict__["fineline_door"] = (id(door), INSIDE.get(name))
         return door
 
     def doors(self) -> dict[str, Callable]:
-        """Returns what the names of ``torch._dynamo``, its decorators and ``torch.compiler`` lead to. Others are understood as they are."""
+        """Returns the replacements in ``torch._dynamo``, its decorators and ``torch.compiler``. Other names need none."""
         dynamo = self.dynamo
         return {
             "allow_in_graph": self._allowing(dynamo.allow_in_graph),
-            "assume_constant_result": _told_both(declare.assume_constant_result, dynamo.assume_constant_result),
-            "forbid_in_graph": _told_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
+            "assume_constant_result": _mark_both(declare.assume_constant_result, dynamo.assume_constant_result),
+            "forbid_in_graph": _mark_both(declare.forbid_in_graph, dynamo.forbid_in_graph),
             "disallow_in_graph": declare.disallow_in_graph,
             "substitute_in_graph": declare.substitute_in_graph,
             "disable": functools.partial(_disable, dynamo.disable),
@@ -190,8 +190,8 @@ class Installation:
         options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
         isolate_recompiles: bool = False, shapes_spec: Any = None, breaks: Breaks | None = None, policy: Policy | None = None,
     ) -> Any:  # fmt: skip
-        """Replaces ``torch.compile``; also takes ``breaks`` and ``policy``. Each call has its own programs, also without ``isolate_recompiles``."""
-        # What filters guards makes them unsafe, and is not needed.
+        """Replaces ``torch.compile``; also takes ``breaks`` and ``policy``. ``isolate_recompiles`` changes nothing: see `api.compile`."""
+        # A filter of guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
         self.settings.tell()
         if shapes_spec is not None:
@@ -212,27 +212,27 @@ class Installation:
     def _compiled(self, model: Any, *, how: dict[str, Any]) -> Any:
         if torch.compiler.is_exporting():
             return model
-        # What torch.compile has made of a function before: start from the function.
+        # torch.compile may have compiled the function already: start from the original.
         innermost = importlib.import_module("torch._dynamo.eval_frame").innermost_fn
         fn = model._orig_mod if isinstance(model, self.dynamo.OptimizedModule) else innermost(model)
         if isinstance(fn, type) and not how["disable"]:
-            # As torch.compile does: the instances' calls are compiled.
+            # Like torch.compile, compile the calls of the class's instances.
             name = "_call_impl" if issubclass(fn, nn.Module) else "__call__"
             setattr(fn, name, api.compile(inspect.getattr_static(fn, name), **how))
             return fn
         compiled = api.compile(fn, **how)
         if isinstance(compiled, Compiled):
-            # How PyTorch finds the original again.
+            # PyTorch finds the original by these attributes.
             compiled.__dict__.update(_torchdynamo_orig_callable=fn, _torchdynamo_wrapper_id=id(compiled))
         elif isinstance(compiled, OptimizedModule):
-            # The same region; parameters have the names that torch.compile gives them.
+            # The same region; parameters are named as under torch.compile.
             recipe = replace(compiled._fineline_rebuild, modules=TorchOptimizedModule)
             return TorchOptimizedModule(fn, compiled._fineline_region, recipe)
         return compiled
 
     def _allowing(self, theirs: Callable) -> Callable:
         """Replaces ``allow_in_graph``: a class or a module, which PyTorch accepts and ignores, gets only PyTorch's mark."""
-        both = _told_both(declare.allow_in_graph, theirs)
+        both = _mark_both(declare.allow_in_graph, theirs)
 
         def mark(fn: Any) -> Any:
             if isinstance(fn, (list, tuple)):
@@ -249,7 +249,7 @@ class Installation:
         return mark
 
     def backend(self, backend: Any) -> Any:
-        """Returns a name that only PyTorch's registry knows, as the callable."""
+        """Returns the callable for a name that only PyTorch's registry contains; any other backend as it is. None: the default."""
         if backend is None:
             backend = torch.compiler.get_default_backend()
         if isinstance(backend, str) and backend not in list_backends(()):
@@ -300,9 +300,9 @@ class Installation:
         theirs(**topics)
         self.settings.follow_logs()
 
-    # -- what users catch and count --------------------------------------------------------------------------------------
+    # -- errors and counters ---------------------------------------------------------------------------------------------
     def face(self, cls: type, id: str | None) -> type:
-        """Returns a class that is ``cls`` and what PyTorch's users catch."""
+        """Returns a subclass of ``cls`` and of the classes that users of PyTorch catch."""
         found = self.faces.get((cls, id))
         if found is None:
             names = BY_ID.get(id or cls.id) or next(BY_CLASS[k] for k in cls.__mro__ if k in BY_CLASS)  # type: ignore[attr-defined]
@@ -313,7 +313,7 @@ class Installation:
         return found
 
     def count(self, event: Event) -> None:
-        """Fills ``torch._dynamo.utils.counters``."""
+        """Counts an event in ``torch._dynamo.utils.counters``."""
         counters = self.dynamo.utils.counters
         if event.kind == "break":
             counters["graph_break"][event.reason] += 1
@@ -333,27 +333,27 @@ def install(
     *, backend: str | Callable | None = None, mode: str | None = None, options: dict[str, Any] | None = None,
     policy: Policy | None = None, breaks: Breaks | None = None,
 ) -> None:  # fmt: skip
-    """Routes PyTorch's public names to fineline: code, tests and libraries written for ``torch.compile`` run on it without an edit.
+    """Routes PyTorch's public names to fineline: code, tests and libraries written for ``torch.compile`` run on it unchanged.
 
-    The arguments are defaults for what is compiled through these names. Once more while installed: only the defaults are other
-    ones. What ``torch.compile`` has compiled before goes on as it was. See `uninstall`.
+    The arguments are defaults for callables compiled through these names. A second call while installed only replaces the
+    defaults. Callables that ``torch.compile`` has compiled before keep working as before. See `uninstall`.
     """
     given = {"backend": backend, "mode": mode, "options": options, "policy": policy, "breaks": breaks}
     INSTALLATION.install({key: value for key, value in given.items() if value is not None})
 
 
 def uninstall() -> None:
-    """Puts back what `install` replaced: the very same objects. What was compiled meanwhile goes on working. Nothing if not installed."""
+    """Restores the objects that `install` replaced. Callables compiled meanwhile keep working. Does nothing if not installed."""
     INSTALLATION.uninstall()
 
 
-# -- doors -----------------------------------------------------------------------------------------------------------------
+# -- replacements ----------------------------------------------------------------------------------------------------------
 def _nothing() -> None:
     """Does nothing. `install` compiles it to check its defaults."""
 
 
 def asked_by_torch(name: Any) -> bool:
-    """Returns whether a call from the module of this name is PyTorch's own affair."""
+    """Returns whether a call from the module of this name is PyTorch's own use of its compiler."""
     return isinstance(name, str) and (name == "torch" or name.startswith("torch.")) and name not in HANDING_ON
 
 
@@ -371,21 +371,21 @@ def _forget() -> None:
 
 
 def _mark(ours: Callable, theirs: Any, t: Any, *args: Any, **kwargs: Any) -> Any:
-    """Marks a tensor's size for fineline and for PyTorch. Arguments that fineline does not take concern speed."""
+    """Marks a tensor's size for fineline and for PyTorch. Drops arguments that fineline lacks: they only affect speed."""
     if isinstance(t, torch.Tensor):
         taken = inspect.signature(ours).parameters
         ours(t, *args[:1], **{name: v for name, v in kwargs.items() if name in taken})
-    # For torch.export, which reads PyTorch's own.
+    # torch.export reads PyTorch's own marks.
     return theirs(t, *args, **kwargs)
 
 
-def _told_both(ours: Callable, theirs: Callable) -> Callable:
-    """Marks what a library declares when it is imported for both: the import may outlast the installation."""
+def _mark_both(ours: Callable, theirs: Callable) -> Callable:
+    """Marks a function for fineline and for PyTorch: a library that marks it at import may outlast the installation."""
 
     def mark(fn: Any) -> Any:
         marked = ours(fn)
         if isinstance(fn, types.FunctionType):
-            # PyTorch's accepts less.
+            # PyTorch's function rejects some functions.
             with contextlib.suppress(Exception):
                 theirs(fn)
         return marked
@@ -399,7 +399,7 @@ def _disable(theirs: Callable, fn: Any = None, recursive: bool = True, *, reason
         return _Disabling(theirs, recursive, reason, place)
     if isinstance(fn, (*MARKED_THEMSELVES, Compiled)) or not callable(fn):
         return declare.disable(fn, recursive, reason=reason)
-    # PyTorch's wrapper, which is its mark too, with fineline's mark on it: it means the same after `uninstall`.
+    # PyTorch's wrapper is also its mark; fineline marks the wrapper. Thus it means the same after `uninstall`.
     wrapper = theirs(fn, recursive, reason=reason, wrapping=wrapping)
     plain = wrapper._torchdynamo_orig_callable
     rule = Rule("disable" if recursive else "disable_frame", of_object(plain), reason or "", place, plain, MARK)
@@ -429,11 +429,11 @@ def _list_backends(theirs: Callable, exclude_tags: Any = ("debug", "experimental
 
 # -- errors ----------------------------------------------------------------------------------------------------------------
 def _as(cls: type) -> Callable:
-    """Returns how an error is pickled: as fineline's."""
+    """Returns a ``__reduce__`` that pickles an error as one of fineline's class ``cls``."""
     return lambda self: (cls, self.args, self.__dict__)
 
 
-# What PyTorch's classes set up when they are made, which these are not.
+# Attributes that the constructors of PyTorch's classes set. These constructors do not run.
 _FACE: types.MappingProxyType[str, Any] = types.MappingProxyType(
     {
         "msg": property(lambda self: self.reason),

@@ -1,4 +1,4 @@
-"""Checks of the type of an object that run no user code."""
+"""Checks of an object's type that run no user code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def is_a_in_python(obj: Any, kinds: Any) -> bool:
-    """Does what ``isinstance()`` does, but never reads ``obj.__class__``, which may run user code."""
+    """Returns the result of ``isinstance()``, but never reads ``obj.__class__``, which may run user code."""
     return issubclass(type(obj), kinds)
 
 
@@ -22,7 +22,7 @@ else:
 
 
 def taken_as_it_is(t: Any) -> bool:
-    """Returns whether operators take a tensor of this class for a plain one, as they do parameters, also of classes of the user's."""
+    """Returns whether operators treat a tensor as a plain one because its class disables both hooks, as ``nn.Parameter`` does."""
     return t.__torch_function__ is torch._C._disabled_torch_function_impl and t.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
 
 

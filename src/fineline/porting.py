@@ -1,4 +1,4 @@
-"""Names that code written for torch._dynamo knows: optimize, optimize_assert, run, nested_compile_region."""
+"""Functions for code written for torch._dynamo: optimize, optimize_assert, run, nested_compile_region."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def optimize(
 ) -> Callable[[Any], Any]:
     """Returns a decorator that compiles; ``nopython=True`` means ``fullgraph=True``.
 
-    ``guard_export_fn`` receives the guards of each program that is captured, as texts; ``guard_fail_fn`` hears of each call that
-    is captured again, with ``.reason``. Other keywords are `compile`'s.
+    ``guard_export_fn`` receives the guards of each captured program as texts; ``guard_fail_fn`` receives an object with a
+    ``.reason`` for each call that is captured again. Other keywords are those of `compile`.
     """
     hooks = {"guard_export_fn": guard_export_fn, "guard_fail_fn": guard_fail_fn}
     options = {**(compile_options.pop("options", None) or {}), **{name: fn for name, fn in hooks.items() if fn is not None}}
@@ -39,7 +39,7 @@ def optimize(
 
 
 def optimize_assert(backend: str | Callable, **how: Any) -> Callable[[Any], Any]:
-    """Calls `optimize` with ``nopython=True``: a graph break is an error, whatever `error_on_graph_break` says."""
+    """Calls `optimize` with ``nopython=True``: a graph break is an error, even under `error_on_graph_break(False)`."""
     return optimize(backend, nopython=True, **how)
 
 
@@ -54,9 +54,10 @@ class _Held(contextlib.ContextDecorator):
 
 
 def run(fn: Any = None) -> Any:
-    """Uses what has been captured of ``fn``, and of compiled callables that it calls; other calls run eagerly, and nothing is captured.
+    """Returns a callable that runs existing programs of ``fn``, and of compiled callables that it calls, but captures nothing.
 
-    ``fn`` is a compiled callable, or what one was made of. Without ``fn`` a decorator and context manager.
+    Calls without a program run eagerly. ``fn`` is a compiled callable or the original of one. Without ``fn``, returns a
+    decorator and context manager.
     """
     if fn is None:
         return _Held()
@@ -64,7 +65,7 @@ def run(fn: Any = None) -> Any:
     if isinstance(fn, nn.Module):
         return OptimizedModule(fn._orig_mod if isinstance(fn, OptimizedModule) else fn, _held(fn), _held)
     wrapper = functools.wraps(fn)(_held(fn))
-    # Met in captured code, it is run through.
+    # Captured code runs ``fn`` itself.
     wrapper.__dict__["fineline_door"] = (id(wrapper), fn)
     return wrapper
 
@@ -74,7 +75,7 @@ def _held(fn: Any) -> Callable:
 
     def run_only(*args: Any, **kwargs: Any) -> Any:
         with _Held():
-            # Looked up at each call: it may be compiled later.
+            # Look it up at each call, because it may be compiled later.
             return (fn if compiled else _region_of(fn) or fn)(*args, **kwargs)
 
     return run_only
@@ -83,15 +84,15 @@ def _held(fn: Any) -> Callable:
 def _region_of(fn: Any) -> Region | None:
     bound = isinstance(fn, types.MethodType)
     found = [r for r in regions() if r.fn is fn or (bound and isinstance(r.fn, types.MethodType) and r.fn == fn)]
-    # Of several, the one made last, if it has captured anything.
+    # Prefer a region with programs, then the newest.
     return max(found, key=lambda r: (r.budget.programs > 0, r.made), default=None)
 
 
 def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None) -> Any:
-    """Marks a function that a model calls many times over: equal calls are one sub-graph, which the backend compiles once.
+    """Marks a function that a model calls many times: equal calls share one sub-graph, which the backend compiles once.
 
-    Where a call can't be a graph of its own, because it changes its operands or breaks the graph, it is captured like any other. The
-    other arguments are accepted; they change no result.
+    A call that cannot be a graph of its own, because it changes its operands or breaks the graph, is captured like any
+    other. The other arguments are accepted and change no result.
     """
     if fn is None:
         return functools.partial(nested_compile_region, options=options, max_reuse_entries=max_reuse_entries, reuse_hash_fn=reuse_hash_fn)
@@ -105,7 +106,7 @@ def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entr
 
 
 class _Around:
-    """Another compiler's context manager and decorator: eager code enters it, captured code passes it by."""
+    """A wrapper of another compiler's context manager and decorator: eager code enters it, captured code ignores it."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -121,7 +122,7 @@ class _Around:
 
 
 def around(theirs: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Returns the result of ``theirs`` for these arguments: a context manager, or, if the first argument is a function, that function within one."""
+    """Calls ``theirs``; wraps its result: a context manager, or, if the first argument is a function, that function in one."""
     made = theirs(*args, **kwargs)
     return _seen_through(made, args[0]) if args and isinstance(args[0], types.FunctionType) else _Around(made)
 

@@ -1,4 +1,4 @@
-"""The words for every id, from the table in ``refusals.toml``: a title, why fineline refuses, and what to do next."""
+"""The texts for each id, from the table in ``refusals.toml``: a title, why fineline refuses, and the next step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Refusal:
     next_step: str
 
 
-# By the loader of the package: in a zip archive or a frozen program there is no such file.
+# The package's loader reads it: a zip archive or a frozen program has no such file on disk.
 _TEXT = pkgutil.get_data("fineline", "refusals.toml") or b""
 _TABLE = tomllib.loads(_TEXT.decode())
 REFUSALS: Mapping[str, Refusal] = MappingProxyType({id: Refusal(**words) for id, words in _TABLE.items()})

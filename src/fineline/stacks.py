@@ -1,4 +1,4 @@
-"""The user's frames on the way to a place, as messages show them: the innermost last, runs of library frames folded into one line."""
+"""Formats the stack that leads to a place, for messages: innermost frame last, runs of library frames folded into one line."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from types import FrameType
 # File, line and function of a frame.
 StackPlace = tuple[str, int, str]
 
-# How the files of programs are named, which are no user code.
+# The prefix of the file names of residual programs, which are not user code.
 PROGRAM = "<fineline program "
 _OWN = os.path.dirname(__file__) + os.sep
 _PATHS = sysconfig.get_paths()
-# Where libraries lie. Packages may lie in the standard library's folder, and so come first.
+# The folders of libraries. Packages come first, because they may be inside the standard library's folder.
 _ROOTS = tuple([os.path.join(path, "") for path in dict.fromkeys([_PATHS["purelib"], _PATHS["platlib"], _PATHS["stdlib"], _PATHS["platstdlib"]])])
-# Of a run of library frames, so many files are named.
+# The most files named for a run of library frames.
 _MOST_FILES = 2
 
 
 def is_library(file: str) -> bool:
-    """Returns whether a file is a package's or the standard library's, and not the user's."""
+    """Returns whether a file belongs to an installed package or the standard library, not to the user."""
     return file.startswith(_ROOTS) or file.startswith("<frozen ") or f"{os.sep}site-packages{os.sep}" in file
 
 
@@ -33,13 +33,13 @@ def is_standard_library(file: str) -> bool:
 
 
 def short_path(file: str) -> str:
-    """Returns a library's file as one imports it: ``torch/nn/modules/module.py``."""
+    """Returns a library file's path relative to its import root: ``torch/nn/modules/module.py``."""
     root = next((root for root in _ROOTS if file.startswith(root)), "")
     return file[len(root) :].rpartition(f"site-packages{os.sep}")[2] if root else file.rpartition(f"site-packages{os.sep}")[2]
 
 
 def folded(stack: Iterable[StackPlace]) -> list[str]:
-    """Returns a line for each of the user's frames and one for each run of library frames."""
+    """Returns a line for each user frame and one for each run of library frames."""
     lines: list[str] = []
     for library, run in groupby(stack, lambda place: is_library(place[0])):
         places = list(run)
@@ -54,7 +54,7 @@ def _fold(places: list[StackPlace]) -> str:
 
 
 def tells_more(stack: tuple[StackPlace, ...]) -> bool:
-    """Returns whether a stack says more than the file and the line of its innermost frame."""
+    """Returns whether a stack contains more than its innermost frame."""
     return len(stack) > 1
 
 
@@ -68,7 +68,7 @@ def callers() -> Iterator[StackPlace]:
 
 
 def to_the_user() -> tuple[StackPlace, ...]:
-    """Returns the frames from the nearest one of the user's to the call into fineline, the outermost first."""
+    """Returns the frames from the nearest user frame to the call into fineline, outermost first; the innermost if none is the user's."""
     found: list[StackPlace] = []
     for place in callers():
         found.append(place)

@@ -1,4 +1,4 @@
-"""Owners and their attributes, by name, as the tables of callables list them: a name that is absent has no row."""
+"""Finds the owners and attributes that the tables of callables name; an absent name gets no row."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def imported(path: str) -> Any:
 
 
 def attributes(owner: Any, names: str) -> Iterator[Any]:
-    """Yields the attributes that exist and are not None. ``names``: separated by blanks; ``owner``: an object, or the path of one for `imported`.
+    """Yields the attributes that exist and are not None. ``names``: separated by blanks; ``owner``: an object, or a path for `imported`.
 
-    Which exist is not fixed: notebooks hide `exit` and `quit`, ``python -S`` and frozen programs have none of the `entry_point` builtins,
-    hosts may take others away, and a build of PyTorch or NumPy may leave modules and functions out.
+    Names may be absent: notebooks hide `exit` and `quit`, ``python -S`` and frozen programs have none of the `site` builtins,
+    hosts may remove others, and a build of PyTorch or NumPy may leave modules and functions out.
     """
     found = imported(owner) if isinstance(owner, str) else owner
     for name in names.split() if found is not None else ():

@@ -20,21 +20,21 @@ from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 
 
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-    """Returns what Inductor would be given, run without code generation: it tells the two apart when something is wrong."""
+    """Returns the traced graph that Inductor would get, run without code generation: this separates faults of tracing and of Inductor."""
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
-    # PyTorch's settings are put back by Python code, which an exception from outside would end in the middle.
+    # Python code restores PyTorch's settings: defer signals, because their exceptions could interrupt it.
     return standing_in(Deferral, handled_signals(), _compiled, gm, example_inputs)
 
 
 def _compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    # Else draws of random numbers that nobody uses are taken out of the graph, and later ones are others than in eager code.
+    # Without it, unused random draws are removed from the graph, and later draws differ from those of eager code.
     with tracing_context(example_inputs), config.patch(fallback_random=True):
         return compiled_copy(gm, example_inputs, _traced)
 
 
 def _run_later(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    # The graph of a backward pass may be compiled at its first run, in whatever thread that is.
+    # The graph of a backward pass may be compiled at its first run, in any thread.
     return TRACERS.holding(_run_boxed, gm, example_inputs)
 
 

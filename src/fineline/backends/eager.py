@@ -22,13 +22,16 @@ def eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Call
 
 
 def as_it_is(gm: GraphModule) -> Callable[..., Any]:
-    """Returns what runs the graph operator by operator, those of its sub-graphs too: as operators, these would be traced at each backward pass."""
+    """Returns a callable that runs the graph and its sub-graphs operator by operator.
+
+    As operators, sub-graphs would be traced at each backward pass.
+    """
     forward: Callable[..., Any] = opened(gm).forward
     return forward
 
 
 def opened(gm: GraphModule) -> GraphModule:
-    """Returns the graph with calls of its sub-graphs in the place of operators that run them, where such a call does the same."""
+    """Returns the graph with calls of its sub-graphs instead of the operators that run them, where a call does the same."""
     unannounced(gm)
     inside = {name: opened(module) if isinstance(module, GraphModule) else module for name, module in gm.named_children()}
     ops = [node for node in gm._graph.nodes if node.target in SUBGRAPH_OPERATORS]
@@ -58,19 +61,19 @@ def unannounced(gm: GraphModule) -> None:
 
 
 def _call(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
-    # Looked up at each call: FX puts another one there while it traces.
+    # Look it up at each call, because FX replaces it while it traces.
     return nn.Module.__call__(gm, *args, **kwargs)
 
 
 def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
-    """Runs a sub-graph now, and once more in the backward pass instead of keeping its results."""
+    """Runs a sub-graph now, and again in the backward pass instead of keeping its results."""
 
     def run(*args: Any) -> Any:
         kernels = _cur_sdpa_kernel_backends(with_priority=True)
         try:
             return gm(*args)
         except BaseException:
-            # The backward pass stops it where it needs no more, which may be inside of a block of the user's.
+            # The backward pass stops it when it has all it needs, possibly inside a block of user code that sets kernels.
             _sdpa_kernel(kernels, set_priority=True)
             raise
 
@@ -79,5 +82,5 @@ def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
 
 INVOKE, CHECKPOINT = torch.ops.higher_order.invoke_subgraph, torch.ops.higher_order.tag_activation_checkpoint
 SUBGRAPH_OPERATORS = frozenset({INVOKE, CHECKPOINT})
-# Where AOTAutograd looks for the ``context_fn`` of a checkpoint.
+# The key under which AOTAutograd looks for the ``context_fn`` of a checkpoint.
 CONTEXT = "_checkpoint_context_fn"

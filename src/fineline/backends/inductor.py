@@ -40,7 +40,7 @@ class Inductor:
             tag = f"{torch.compiler.config.cache_key_tag}{_kernels()}"
             with torch.compiler.config.patch(cache_key_tag=tag), _cache_of(gm):  # type: ignore[attr-defined]
                 compiled: Any = compile_fx(own, inputs, inner_compile=_compile_inner, config_patches=patches, decompositions=_table(own, patches))
-            # compile_fx wraps its result so that TorchDynamo does not look inside; at a call that costs, and nobody looks.
+            # compile_fx wraps its result to keep TorchDynamo out. The wrapper slows each call down and is not needed here.
             inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
             return inner
 
@@ -52,7 +52,7 @@ class Inductor:
         return get_patched_config_dict(config_patches=self.check_arguments(mode, options))
 
     def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Returns the changes to Inductor's configuration that a mode or options stand for."""
+        """Returns the changes to Inductor's configuration that a mode or options mean; raises `BadArgument` for unknown ones."""
         wanted = dict(options or {})
         if mode and mode != "default":
             modes = torch._inductor.list_mode_options()
@@ -68,7 +68,7 @@ class Inductor:
                 hint = f"; did you mean {close[0]!r}?" if close else ""
                 raise BadArgument(f"inductor has no option {option!r}{hint}", id="FL206")
             expected = config.get_type(name)  # type: ignore[attr-defined]
-            # Generic types (list[str]) cannot be asked with isinstance; Inductor takes those on trust.
+            # isinstance cannot check generic types (list[str]); Inductor accepts these unchecked.
             if get_origin(expected) is None and not isinstance(value, expected):
                 right = type(known[name]).__name__
                 raise BadArgument(f"option {option!r} is a {type(value).__name__}, and should be a {right}", id="FL206")
@@ -77,16 +77,16 @@ class Inductor:
 
 
 def _cache_of(gm: GraphModule) -> AbstractContextManager[object]:
-    """Leaves out AOTAutograd's cache for a graph that is given a number that varies.
+    """Disables AOTAutograd's cache for a graph with an input that is a number.
 
-    AOTAutograd may take such a number for a constant, and says so to the capture; the cache keeps the code, and not what it assumes.
+    AOTAutograd may specialize such a number, and reports that to the capture; the cache keeps the code without the report.
     """
     varies = any([node.op == "placeholder" and node.name.startswith("number_") for node in gm.graph.nodes])
     return torch._functorch.config.patch(enable_autograd_cache=False) if varies else nullcontext()
 
 
 def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | None:
-    """Returns Inductor's decompositions and those that it lacks; None for a graph without use for these: caches on disk keep no graph with a table."""
+    """Returns Inductor's decompositions and those it lacks; None if the graph needs none: disk caches skip a graph with a table."""
     nodes = [node for part in gm.modules() if isinstance(part, GraphModule) for node in part.graph.nodes]
     if not any("random_" in str(node.target) for node in nodes):
         return None
@@ -95,14 +95,14 @@ def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | No
 
 
 def _kernels() -> str:
-    """Returns which kernels tracing may choose: the caches on disk, which keep what it chose, don't ask."""
+    """Returns a cache key of the kernels that tracing may choose: disk caches keep the choice, but do not check it."""
     core = torch._C
     attention = [kernel.name for kernel in _cur_sdpa_kernel_backends(with_priority=True)]
     return f"{attention}{core._get_math_sdp_allow_fp16_bf16_reduction()}{core._get_cudnn_enabled()}{core._get_mkldnn_enabled()}"
 
 
 def _keep_profiler_apart_from_cudagraphs() -> None:
-    # The profiler's tear-down and CUDA graphs do not go together; torch.compile sets the same two variables.
+    # The profiler's tear-down conflicts with CUDA graphs; torch.compile sets the same two variables.
     version = getattr(torch.version, "cuda", None)
     if version is None or tuple(map(int, version.split(".")[:2])) < (12, 6):
         os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "1"

@@ -1,4 +1,4 @@
-"""One call of a backend: it leaves the program that is being captured undisturbed, and its failures are told apart."""
+"""Calls a backend without side effects on the program that is being captured, and raises its failures as `BackendFailed`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fineline.errors import BackendFailed
 
 
 def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any], where: str | None = None) -> Callable[..., Any]:
-    """Returns the callable that runs ``gm``; call it in the state (grad mode, autocast, …) that held where the graph begins."""
+    """Returns the callable that runs ``gm``. Call this in the state (grad mode, autocast, …) in which the graph begins."""
     try:
-        # The graph as it is draws nothing. Of others, the state is put back: with it goes what another thread draws meanwhile.
+        # The backend "eager" draws no numbers. After others the random state is restored, which undoes draws of other threads too.
         with nullcontext() if backend.name == "eager" and backend.builtin else undisturbed():
             compiled = backend(gm, example_inputs)
     except BackendFailed:
@@ -31,14 +31,14 @@ def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[An
     if not callable(compiled):
         raise BackendFailed(f"{backend.name!r} returned {_described(compiled)}", id="FL302", where=where)
     own = compiled is gm or (type(compiled) is MethodType and compiled.__self__ is gm and compiled.__name__.endswith("forward"))
-    # A backend that gives the graph back means its operators one by one, those of its sub-graphs too.
+    # A backend that returns the graph itself wants it run operator by operator, its sub-graphs too.
     plain = opened(gm) if own else gm
     return compiled if plain is gm else plain.forward
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restores random state and grad mode after the block, and hides the block from the user's function modes."""
+    """Restores random state and grad mode after the block, and hides the block from user function modes."""
     python_state = random.getstate()
     cpu_state = torch.default_generator.get_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -56,7 +56,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _without_function_modes() -> Iterator[None]:
-    # A default device is a function mode as well; the graph's factory functions depend on that one.
+    # Keep the default device, which is a function mode too: the graph's factory functions depend on it.
     modes = _get_current_function_mode_stack()
     kept = [mode for mode in modes if isinstance(mode, DeviceContext)]
     if len(kept) == len(modes):

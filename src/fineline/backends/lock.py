@@ -1,9 +1,9 @@
 """One lock for the process around PyTorch's tracers: fake mode, AOTAutograd and Inductor keep state that threads share.
 
-A thread holds it while it captures on fake tensors, while a backend compiles, and for each operator that a capture on real tensors
-tries on fakes. It holds it neither while the user's code runs for real (a capture on real tensors, an eager stretch, the call of a
-program that exists), nor after a graph break. Code of the user's that does run under it (a backend of his own, a fake implementation)
-may wait for another thread that compiles; so nobody waits for ever.
+A thread holds the lock while it captures on fake tensors, while a backend compiles, and for each operator that a capture on
+real tensors tries on fakes. It does not hold the lock while user code runs for real (a capture on real tensors, an eager call,
+a call of an existing program), nor after a graph break. User code that runs under the lock (a custom backend, a fake
+implementation) may wait for another thread that compiles; therefore waiting has a limit.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class TracersBusy(Exception):
-    """Another thread has held the lock for as long as anybody waits."""
+    """Another thread has held the lock for longer than a thread waits."""
 
 
 class TracerLock:
     """The lock; a thread that holds it may take it again."""
 
-    # Seconds. Inductor takes minutes for a large graph.
+    # Seconds to wait. Inductor takes minutes for a large graph.
     longest = 300.0
 
     def __init__(self) -> None:
@@ -38,10 +38,10 @@ class TracerLock:
         self._lock = threading.RLock()
 
     def holding(self, fn: Callable[..., T], *args: Any) -> T:
-        """Returns what ``fn(*args)`` does while this thread holds the lock; raises `TracersBusy` if it can't be had."""
+        """Returns ``fn(*args)``, called while this thread holds the lock; raises `TracersBusy` if the lock is not free in time."""
         lock, taken = self._lock, list[bool]()
         try:
-            # One call into C: no exception from outside can come between the lock and the note of it.
+            # One C call: no asynchronous exception can occur between taking the lock and recording it.
             taken.extend(map(lock.acquire, (True,), (self.longest,)))
             if not taken[0]:
                 raise TracersBusy(f"another thread has been compiling for over {self.longest:.0f} s")

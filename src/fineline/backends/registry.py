@@ -29,7 +29,7 @@ PLUGIN_GROUP = "torch_dynamo_backends"
 
 @functools.cache
 def _imported(source: EntryPoint) -> Any:
-    """Imports one of fineline's own backends: once, because that takes a thread. An import that fails is tried again."""
+    """Imports one of fineline's own backends, once, because an import starts a thread. A failed import is tried again."""
     return apart(source.load)
 
 
@@ -37,8 +37,8 @@ def _imported(source: EntryPoint) -> Any:
 class Registered:
     """A backend under its name: a callable, or the entry point that leads to one.
 
-    ``builtin``: one of fineline's own; nobody counts its calls. ``min_graph_operators``: segments between two graph breaks that have fewer
-    operators run eagerly, unless the region's option says otherwise.
+    ``builtin``: one of fineline's own, whose calls are not counted. ``min_graph_operators``: a segment between two graph
+    breaks with fewer operators runs eagerly, unless an option of the region overrides this.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Registered:
 BUILTIN = (
     Registered("eager", EntryPoint("eager", "fineline.backends.eager:eager", "fineline"), builtin=True),
     Registered("aot_eager", EntryPoint("aot_eager", "fineline.backends.aot_eager:aot_eager", "fineline"), builtin=True),
-    # A call of a compiled graph costs as much as two operators on little data: 12.6 µs beside 12.8 µs, with four operators beside 16.0 µs.
-    # Compiling it takes seconds where its C++ code is not cached.
+    # On small data, a call of a compiled graph costs as much as two operators run eagerly: 12.6 µs against 12.8 µs (four: 16.0 µs).
+    # Compiling takes seconds if the C++ code is not cached.
     Registered("inductor", EntryPoint("inductor", "fineline.backends.inductor:inductor", "fineline"), builtin=True, min_graph_operators=3),
 )
 
@@ -96,8 +96,8 @@ class Backend:
 
     def settings(self) -> Any:
         """Returns the backend's own settings for its keyword arguments; None if it has no ``get_compiler_config``."""
-        tell = getattr(self.source.load(), "get_compiler_config", None)
-        return tell(**self.kwargs) if tell is not None else None
+        read = getattr(self.source.load(), "get_compiler_config", None)
+        return read(**self.kwargs) if read is not None else None
 
 
 class BackendRegistry:
@@ -125,7 +125,7 @@ class BackendRegistry:
         return fn
 
     def names(self, exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
-        """Returns the names that ``compile(backend=...)`` takes, without those that carry a tag of ``exclude_tags``."""
+        """Returns the names that ``compile(backend=...)`` accepts, without those that have a tag of ``exclude_tags``."""
         hidden = frozenset(exclude_tags or ())
         shown = {known.name for known in self._known.values() if not known.tags & hidden}
         return sorted(shown | set(self._plugins()))
@@ -133,9 +133,9 @@ class BackendRegistry:
     def lookup(
         self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, Any] | None = None, own: Collection[str] = ()
     ) -> Backend:
-        """Returns the backend of a region; a mistake in name, mode or options is said here and not at the first call.
+        """Returns the backend of a region; raises `BadArgument` for a wrong name, mode or option here, not at the first call.
 
-        ``own``: the names of fineline's own options, one of which may be meant.
+        ``own``: the names of fineline's own options, which the message may suggest.
         """
         if mode is not None and options is not None:
             raise BadArgument(f"mode={mode!r} and options={dict(options)!r}", id="FL205")
@@ -163,7 +163,7 @@ class BackendRegistry:
         return known
 
     def _plugins(self) -> dict[str, EntryPoint]:
-        # Read anew each time: it happens once a region, and a package may have been installed meanwhile.
+        # Read at each call: this happens once a region, and a package may have been installed meanwhile.
         return {entry.name: entry for entry in entry_points(group=self._plugin_group)}
 
     def _unknown(self, name: str) -> BadArgument:
@@ -174,7 +174,7 @@ class BackendRegistry:
 
 
 def _check_arguments(backend: Registered, kwargs: Mapping[str, Any], own: Collection[str]) -> None:
-    """Raises `BadArgument` for a mode or an option that the backend does not know, as far as that can be told."""
+    """Raises `BadArgument` for a mode or an option that the backend is known to reject."""
     fn = backend.load()
     hints = [f"; did you mean fineline's {meant!r}?" for option in kwargs.get("options", {}) if (meant := _close(option, own))]
     check = getattr(fn, "check_arguments", None)
@@ -201,7 +201,7 @@ def _close(option: Any, names: Collection[str]) -> str | None:
 
 
 def _parameters(fn: BackendFn) -> Collection[str] | None:
-    """Returns the names of the parameters of a backend; None, if it takes any, or does not tell."""
+    """Returns the names of the parameters of a backend; None if it accepts any, or has no readable signature."""
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):

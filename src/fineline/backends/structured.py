@@ -1,4 +1,4 @@
-"""Writes what is captured to PyTorch's structured trace, ``TORCH_TRACE``, of which tlparse makes a report."""
+"""Writes captured graphs to PyTorch's structured trace, ``TORCH_TRACE``, from which tlparse makes a report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Stack = Sequence[tuple[str, int, str]]
 
 
 class StructuredTrace:
-    """Numbers the graphs of the process as torch.compile numbers its own: a number for each function, and one for each of its graphs."""
+    """Numbers the graphs of the process as torch.compile does: a number for each region, and one for each of its graphs."""
 
     def __init__(self) -> None:
         self._numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
@@ -27,12 +27,12 @@ class StructuredTrace:
 
     @property
     def is_read(self) -> bool:
-        """Returns whether somebody has asked for the trace: PyTorch's own handler is there from the start, and has a folder then."""
+        """Returns whether the trace is wanted: a handler has a folder. PyTorch's own handler always exists, at first without one."""
         return any([getattr(handler, "root_dir", None) is not None for handler in trace_log.handlers])
 
     @contextmanager
     def graph(self, owner: object, nth: int, gm: GraphModule, stack: Stack) -> Iterator[None]:
-        """Writes the ``nth`` graph of the region ``owner``; what its backend writes inside belongs to that graph. Nothing is done without a reader."""
+        """Writes the ``nth`` graph of the region ``owner``, if the trace is wanted; what a backend writes in the block belongs to it."""
         if not self.is_read:
             yield
             return

@@ -1,4 +1,4 @@
-"""The surroundings that AOTAutograd and Inductor need: a tracing context with fake inputs, and their own copy of the graph."""
+"""The environment that AOTAutograd and Inductor need: a tracing context with fake inputs, and their own copy of the graph."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from fineline.import_thread import shapes_imported
 def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
     """Enters a tracing context for one graph.
 
-    Without one, both disk caches (AOTAutograd's and Inductor's) are bypassed: they look for a ``ShapeEnv`` there. Real
-    inputs are faked here with static sizes, so that AOTAutograd finds them faked already and makes no size symbolic.
+    Without one, the disk caches of AOTAutograd and Inductor are bypassed, because they look for a ``ShapeEnv`` there. Real
+    inputs are faked here with static sizes, so that AOTAutograd uses these fakes and makes no size symbolic.
     """
     shapes_imported()
     fake_mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    # The mode remembers what it faked only as long as the fakes live.
+    # The mode remembers fakes only while they are alive.
     fakes = [fake_mode.from_tensor(t, static_shapes=True) for t in example_inputs if _is_real(t, fake_mode)]
     try:
         _name_floats(fake_mode, example_inputs)
@@ -41,8 +41,8 @@ def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _name_floats(fake_mode: FakeTensorMode, example_inputs: Sequence[Any]) -> None:
-    # AOTAutograd takes each symbol of a float for an input's, and refuses a graph in which one is of no use: those of other numbers
-    # are named to it beforehand.
+    # AOTAutograd assumes that each symbol of a float belongs to an input, and rejects a graph that does not use one: declare
+    # the symbols of other numbers specialized beforehand.
     given = {t.item_memo.node._expr for t in example_inputs if getattr(t, "item_memo", None) is not None}
     for symbol in fake_mode.shape_env.backed_var_to_val if fake_mode.shape_env is not None else ():
         if symbol_is_type(symbol, SymT.FLOAT) and symbol not in given:
@@ -53,15 +53,15 @@ Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
 def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph: Compile) -> Callable[..., Any]:
-    """Returns what ``compile_graph`` makes of a graph that it may rewrite: the captured one is kept for ``explain`` and for the next backend.
+    """Compiles a copy of a graph, which ``compile_graph`` may rewrite; ``explain`` and the next backend need the original.
 
-    Symbolic sizes become inputs, in front of the others: where a float is computed of one, as in a batch norm's correction for training,
-    AOTAutograd looks for that input (``tensorify_python_scalars``, torch 2.13).
+    Symbolic sizes become inputs, before the others: if a float is computed from one, as in the correction of a batch norm in
+    training, AOTAutograd looks for that input (``tensorify_python_scalars``, torch 2.13).
     """
     own = GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
     for node in own.graph.find_nodes(op="call_function", target=torch._assert_async):
         if len(node.args) == 1 and not node.kwargs:
-            # AOTAutograd drops the overload without a text, as if it did nothing (torch 2.13). Where it fails, eager code says what.
+            # AOTAutograd drops the overload without a text, as if it had no effect (torch 2.13). Eager code has the real text.
             node.args = (*node.args, "a number is zero")
             own.recompile()
     known = {n.node.expr for n in example_inputs if isinstance(n, torch.SymInt)}
@@ -88,7 +88,7 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph:
 
 
 def interruptible(compile_traced: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``compile_traced``, which AOTAutograd calls with what it has traced, such that signal handlers are called at once meanwhile."""
+    """Wraps ``compile_traced``, which AOTAutograd calls with a traced graph, so that signal handlers run at once during the call."""
 
     @functools.wraps(compile_traced)
     def compile_at_once(*args: Any, **kwargs: Any) -> Any:
@@ -98,7 +98,7 @@ def interruptible(compile_traced: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def random_from(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:
-    """Computes ``aten.random.from`` by an operator that draws the same: ``from`` is a keyword, and FX cannot write that name into a graph's code."""
+    """Computes ``aten.random.from`` with an operator that draws the same: FX cannot write the keyword ``from`` into code."""
     return NotImplemented if high is None or generator is not None else torch.ops.aten.randint_like.low_dtype(self, low, high)
 
 

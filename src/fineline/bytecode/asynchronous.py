@@ -1,7 +1,7 @@
-"""Tells exceptions that come from outside of the running code: from a signal handler, or from another thread.
+"""Recognizes asynchronous exceptions: those that a signal handler or another thread raises in the running code.
 
-Such an exception may be of any class, and may come at any moment. CPython raises it between two instructions, or in the middle of a
-call into C; its traceback shows which of the two, and nothing else does.
+Such an exception may be of any class, and may occur at any time. CPython raises it between two instructions, or during a
+call into C. Only its traceback shows which.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fineline.exception_slots import ARGS, CAUSE, CONTEXT, TRACEBACK
 from fineline.identity import AddressSet
 from fineline.kinds import is_a
 
-# Where CPython 3.11 looks for what another thread, or a signal, wants to raise. A comparison does so together with the jump behind it.
+# Instructions at which CPython 3.11 checks for asynchronous exceptions. A comparison checks together with the jump after it.
 _LOOKS = frozenset(
     opcode
     for name, opcode in dis.opmap.items()
@@ -30,14 +30,14 @@ _LOOKS = frozenset(
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 # C raises these without arguments.
 _BARE = (StopIteration, StopAsyncIteration, MemoryError)
-# FX's interpreter puts this into exceptions that pass it, behind what they say themselves.
+# FX's interpreter appends this to the text of each exception that it propagates.
 _NOTE = "While executing "
-# Nobody raises these for a tensor's sake: whoever does wants the process, or what it is at, to end.
+# These count as asynchronous wherever they are raised: they ask the process, or its current task, to end.
 _ENDING = (KeyboardInterrupt, SystemExit)
 
 
 def asynchronous(error: BaseException) -> BaseException | None:
-    """Returns what has come from outside: ``error``, or what it was made of on the way; None if the code itself has raised it."""
+    """Returns the asynchronous exception: ``error``, or one that ``error`` replaced; None if the code itself raised it."""
     found: BaseException | None = error
     while found is not None:
         if is_a(found, _ENDING) or from_outside(found):
@@ -47,23 +47,23 @@ def asynchronous(error: BaseException) -> BaseException | None:
 
 
 def let_pass(error: BaseException) -> None:
-    """Raises ``error`` if it has come from outside, or was made of what has: for code that takes all other exceptions."""
+    """Raises ``error`` if it is asynchronous, or replaced an exception that is; for code that catches all others."""
     if asynchronous(error) is not None:
         raise error
 
 
 def clear_frames_of(error: BaseException, files: tuple[str, ...]) -> None:
-    """Clears the frames that ``error`` has passed in files whose names begin so: what they hold ends now, not with the exception."""
+    """Clears the frames of the traceback in ``files`` (prefixes of names): their variables die now, not with the exception."""
     tb: TracebackType | None = TRACEBACK.__get__(error)
     while tb is not None:
         if tb.tb_frame.f_code.co_filename.startswith(files):
-            with suppress(RuntimeError):  # it is still running
+            with suppress(RuntimeError):  # the frame is still running
                 tb.tb_frame.clear()
         tb = tb.tb_next
 
 
 def from_outside(error: BaseException) -> bool:
-    """Returns whether a signal handler or another thread has raised ``error``, by its traceback."""
+    """Returns whether the traceback shows that a signal handler or another thread raised ``error``."""
     tb, last, frames = TRACEBACK.__get__(error), None, []
     while tb is not None:
         if not tb.tb_frame.f_code.co_filename.startswith(_PACKAGE):
@@ -73,16 +73,16 @@ def from_outside(error: BaseException) -> bool:
         return False
     if frames and threading.get_ident() == threading.main_thread().ident and _by_handler(frames):
         return True
-    # ``co_code`` is a copy, made anew each time.
+    # ``co_code`` comes last, because each read makes a copy.
     return last.tb_lasti >= 0 and _made_by_class(error) and last.tb_frame.f_code.co_code[last.tb_lasti] in _LOOKS
 
 
 def _by_handler(frames: list[FrameType]) -> bool:
-    """Returns whether one of the frames is that of a signal handler: it is given a signal's number and a frame, and has ended."""
+    """Returns whether one of the frames has ended and is a signal handler's: registered, or called with a number and a frame."""
     able = [f for f in frames if f.f_code.co_argcount + bool(f.f_code.co_flags & CO_VARARGS)]
     if not able:
         return False
-    # The stack keeps them; what kept this frame as well would be a cycle.
+    # The stack keeps the frames alive. A set that owns them would be a cycle with this frame.
     running, f = AddressSet(), sys._getframe()
     while f is not None:
         running.add(f)
@@ -98,7 +98,7 @@ def _given_a_signal(frame: FrameType) -> bool:
     code = frame.f_code
     if code.co_argcount < 2 and not code.co_flags & CO_VARARGS:
         return False
-    # Of a frame that still runs, this would keep the variables for as long as it does.
+    # The frame has ended. ``f_locals`` of a running frame would keep the variables alive until it ends.
     local = frame.f_locals
     names = code.co_varnames[: code.co_argcount]
     given = [local.get(name) for name in names]
@@ -116,9 +116,9 @@ def _handlers() -> set[CodeType]:
 
 
 def _made_by_class(error: BaseException) -> bool:
-    """Returns whether ``error`` looks as if its class had been called without arguments: from outside, only classes are raised.
+    """Returns whether ``error`` looks as if its class was called without arguments: another thread can only raise a class.
 
-    What C raises by itself has a text, or is of a class that is not written in Python.
+    An exception that C code raises has a text, or its class is not written in Python.
     """
     if is_a(error, _BARE):
         return False
@@ -131,14 +131,14 @@ def _made_by_class(error: BaseException) -> bool:
 
 
 def _needs_nothing(make: FunctionType) -> bool:
-    """Returns whether a method can be called with ``self`` alone: an error of a compiler's, which wraps another one, can't be made so."""
+    """Returns whether a method can be called with ``self`` alone, unlike that of a compiler's error that wraps another one."""
     code, named = make.__code__, make.__kwdefaults__ or {}
     keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     return code.co_argcount - len(make.__defaults__ or ()) <= 1 and all([name in named for name in keywords])
 
 
 def _replaced(error: BaseException) -> BaseException | None:
-    """Returns the exception that was being handled as ``error`` was raised in its place, if both came up in the same call."""
+    """Returns the exception that was being handled when ``error`` was raised, if both passed through one frame; else None."""
     inner = CAUSE.__get__(error) or CONTEXT.__get__(error)
     if inner is None:
         return None

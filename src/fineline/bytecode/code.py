@@ -21,12 +21,12 @@ _READS = frozenset(
     {"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"}
 )
 _OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
-# Instructions that call something, and jump if that says so: that there are no more items, or what the truth is.
+# Instructions that make a call and may jump by its result: the end of an iterator, or a truth value.
 _DECIDING = frozenset({"FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
 
 CO_OPTIMIZED, CO_VARARGS, CO_VARKEYWORDS = 0x1, 0x4, 0x8
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
-# What `from __future__ import` leaves in code, for the code that is compiled from there.
+# The flags that `from __future__ import` sets in code, which code compiled from it inherits.
 CO_FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {inspect.CO_NESTED})
 
 
@@ -68,7 +68,7 @@ class CodeInfo:
         raw = code.co_code
         index_of: dict[int, int] = {}
         found: list[tuple[int, int, int]] = []
-        # Where each instruction begins: in front of its EXTENDED_ARG prefixes.
+        # The offset at which each instruction begins, its EXTENDED_ARG prefixes included.
         starts: list[int] = []
         extended, start = 0, None
         for offset in range(0, len(raw), 2):
@@ -92,7 +92,7 @@ class CodeInfo:
         for k, (_, op, arg) in enumerate(found):
             name = dis.opname[op]
             if op in _RELATIVE:
-                # A jump is counted from the instruction behind this one's inline caches.
+                # A jump is relative to the instruction after this one's inline caches.
                 after = starts[k + 1] if k + 1 < len(found) else len(raw)
                 arg = index_of[after - 2 * arg if name in _BACKWARD else after + 2 * arg]
             instructions.append(Instruction(name, arg))
@@ -112,7 +112,7 @@ class CodeInfo:
             and not code.co_kwonlyargcount
         )
         self.linked: list | None = None
-        # In a tuple: what is known of the code's effects (pure_code.py); None: nobody has asked.
+        # The result of `pure_code` in a tuple; None if it is not computed yet.
         self.pure: tuple | None = None
         self._live: list[int] | None = None
         self._live_slots: dict[int, frozenset[int]] = {}
@@ -132,12 +132,12 @@ class CodeInfo:
 
     def handler_at(self, ip: int) -> Handler | None:
         """Returns the innermost exception handler that covers instruction ``ip``."""
-        # The compiler writes the rows in order of their instructions, and none overlaps another.
+        # The compiler writes the rows in the order of their instructions, without overlaps.
         k = bisect.bisect_right(self._handler_starts, ip) - 1
         return self.handlers[k] if k >= 0 and ip < self.handlers[k].end else None
 
     def handlers_at(self, ip: int) -> Iterator[Handler]:
-        """Yields the handlers that cover instruction ``ip``, the innermost first, but for those that only put the interpreter's state right."""
+        """Yields the handlers that cover instruction ``ip``, innermost first, without those that only restore CPython's state."""
         h = self.handler_at(ip)
         while h is not None:
             if self.instructions[h.target].name == "PUSH_EXC_INFO":
@@ -149,14 +149,14 @@ class CodeInfo:
         return self.instructions[h.target + 1].name == "WITH_EXCEPT_START"
 
     def swallows(self, h: Handler) -> bool:
-        """Returns whether a handler may end without raising again: not one of ``finally``, nor one that only raises another exception."""
+        """Returns whether a handler may end without an exception. ``finally``, or one that always raises, does not."""
         found = self._swallows.get(h.target)
         if found is None:
             found = self._swallows[h.target] = self._may_end(h.target)
         return found
 
     def _may_end(self, target: int) -> bool:
-        """Returns whether a way from ``target`` leaves the handler there; a handler inside it that ends counts as one."""
+        """Returns whether a path from ``target`` ends the handler there; the end of a handler inside it counts too."""
         seen: set[int] = set()
         todo = [target]
         while todo:
@@ -185,11 +185,11 @@ class CodeInfo:
         return found
 
     def position_at(self, offset: int) -> Position:
-        """Returns the source position of the instruction at an ``offset`` in the code; -1: of none."""
+        """Returns the source position of the instruction at an ``offset`` in the code; `NOWHERE` for -1."""
         if offset < 0:
             return NOWHERE
         if self._positions is None:
-            # From a code object they can only be had one after the other, from the first one on.
+            # A code object yields its positions only in order, from the first one.
             self._positions = [*self.code.co_positions()]
         return self._positions[offset // 2] if offset // 2 < len(self._positions) else NOWHERE
 
@@ -197,10 +197,10 @@ class CodeInfo:
         """Returns the slots that are live at instruction ``ip`` while the instruction before it makes a call."""
         live, before, handler = self.live_at(ip), self.instructions[ip - 1], self.handler_at(ip - 1)
         if before.name in _DECIDING:
-            # What comes next may write over a variable, or not lead back.
+            # The instruction may jump instead of continuing at ``ip``.
             live |= self.live_at(before.arg)
         if handler is not None:
-            # It may raise, and be the last one that the handler covers.
+            # The call may raise, and the handler may not cover ``ip``.
             live |= self.live_at(handler.target)
         return live
 
@@ -212,7 +212,7 @@ class CodeInfo:
 def _liveness(info: CodeInfo) -> list[int]:
     """Computes, for each instruction, the set of live slots as bits: a backward data flow that includes exception edges.
 
-    An instruction is visited again only when what is live behind it has changed.
+    An instruction is visited again only when the live slots after it have changed.
     """
     n = len(info.instructions)
     if _ALL_READERS.intersection(info.names):
@@ -220,7 +220,7 @@ def _liveness(info: CodeInfo) -> list[int]:
     held = {*info.code.co_cellvars, *info.code.co_freevars}
     always = sum([1 << slot for slot, name in enumerate(info.slots) if name in held])
     if "super" in info.names:
-        # Without arguments it takes the first parameter, and no instruction says so.
+        # ``super()`` without arguments reads the first parameter, without an instruction that shows it.
         always |= 1
     after: list[list[int]] = []
     before: list[list[int]] = [[] for _ in range(n + 1)]
@@ -258,7 +258,7 @@ def _liveness(info: CodeInfo) -> list[int]:
 
 
 def global_names(code: CodeType) -> list[str]:
-    """Returns the names that ``code``, and code inside it, takes for globals: attributes and imported modules have theirs in ``co_names`` too."""
+    """Returns the global names that ``code`` and code inside it use; ``co_names`` also contains attributes and modules."""
     info = CODES[code]
     found: dict[str, None] = {}
     for name, arg in info.instructions:
@@ -273,7 +273,7 @@ def global_names(code: CodeType) -> list[str]:
 class CodeTable:
     """Decoded code objects by identity (code objects compare equal by content, file names apart).
 
-    An entry keeps its code object alive; they are few and small.
+    An entry keeps its code object alive; code objects are few and small.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Signal handlers while PyTorch's C++ runs Python code of its own, which makes of an exception what it likes.
+"""Replaces signal handlers while PyTorch's C++ runs Python code, because C++ may mishandle the exceptions of handlers.
 
-It may take the exception for a missing overload, put its text into another one, or end the process: where a size is symbolic, and in
-AOTAutograd's tracing, an exception that comes out of Python may meet a destructor, which must not raise. So a handler is called when such
-code has ended; while a compiler writes code, it is called at once, and what it raises is noted.
+It may take an exception for a missing overload, put its text into another one, or end the process: with symbolic sizes, and in
+AOTAutograd's tracing, an exception from Python may reach a destructor, which must not raise. Therefore a `Deferral` calls a handler
+after such code has ended; while a compiler writes code, an `Observer` calls it at once and records its exception.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# As numbers: the module around `_signal` makes enumeration members of all that it is asked, which takes longer than a small operator.
+# As numbers: `signal` converts them to enumeration members at each call, which takes longer than a small operator.
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 
 
 class StandIn:
-    """Stands in for a handler of the user's, for a while."""
+    """A temporary replacement of a user's signal handler."""
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
         self.handler = handler
-        # What the handler has raised, and the calls of it that are yet to be made.
+        # The exceptions that the handler has raised, and the calls of it that are still to be made.
         self.raised: list[BaseException] = []
         self.missed: list[tuple[int, FrameType | None]] = []
 
@@ -33,13 +33,13 @@ class StandIn:
         raise NotImplementedError
 
     def make_up(self) -> None:
-        """Makes the calls that have been missed."""
+        """Makes the calls of the handler that were deferred."""
         while self.missed:
             self.handler(*self.missed.pop(0))
 
 
 class Observer(StandIn):
-    """Calls the handler, and notes what it raises."""
+    """Calls the handler at once, and records its exceptions."""
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
         try:
@@ -50,30 +50,31 @@ class Observer(StandIn):
 
 
 class Deferral(StandIn):
-    """Has the handler called later."""
+    """Records the calls of the handler, to be made later."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.missed.append((number, frame))
 
 
 def handled_signals() -> tuple[int, ...]:
-    """Returns the signals that have a handler in Python, for the thread that runs these."""
+    """Returns the signals with a handler in Python; none outside of the main thread, which runs the handlers."""
     if threading.get_ident() != threading.main_thread().ident:
         return ()
     return tuple([n for n in _SIGNALS if callable(_signal.getsignal(n))])
 
 
 def take_away_stand_ins() -> None:
-    """Puts the user's handlers back, after an exception from outside may have kept `standing_in` from doing so."""
+    """Restores the user's handlers, in case an asynchronous exception kept `standing_in` from doing so."""
     for n in handled_signals():
         if isinstance(handler := _signal.getsignal(n), StandIn):
             _signal.signal(n, handler.handler)
 
 
 def standing_in(kind: type[StandIn], signals: tuple[int, ...], fn: Callable[..., T], *args: Any) -> T:
-    """Returns what ``fn(*args)`` does while stand-ins of a ``kind`` hear of ``signals``; raises what a handler has raised meanwhile.
+    """Returns ``fn(*args)``, called while stand-ins of a ``kind`` replace the handlers of ``signals``.
 
-    Inside of a deferral, observers have the handlers called at once; what has been missed so far comes first.
+    Afterwards it raises the exceptions of handlers and makes the deferred calls. An observer inside a deferral calls the user's
+    handler at once; the calls deferred so far come first.
     """
     if not signals or threading.get_ident() != threading.main_thread().ident:
         return fn(*args)
@@ -87,7 +88,7 @@ def standing_in(kind: type[StandIn], signals: tuple[int, ...], fn: Callable[...,
         result = fn(*args)
     finally:
         for n, h, stand_in in there:
-            # A handler may have put another one there.
+            # A handler may have set another handler.
             if _signal.getsignal(n) is stand_in:
                 _signal.signal(n, h)
         for _, _, stand_in in there:

@@ -1,4 +1,4 @@
-"""Code that says it is other code, at one place there: what an entry of a traceback tells."""
+"""Makes code objects that look like a place in other code, for entries of tracebacks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _COLUMNS, _LINE = 0x80 | 14 << 3 | 7, 0x80 | 13 << 3 | 7
 
 
 def standing_for(stub: CodeType, code: CodeType, position: Position, line: int, names: tuple[str, ...] = ()) -> CodeType:
-    """Returns ``stub`` with the names of ``code``, its start at the ``line`` and the columns of a ``position`` there.
+    """Returns ``stub`` with the file and names of ``code``, its start at ``line``, and the columns of ``position`` there.
 
-    ``names``: its parameters, by position. A variable that has no value is none of them: it would have one.
+    ``names``: its parameters, by position. Variables without a value must not be parameters, which always have one.
     """
     _, last, begin, end = position
     if last is None or begin is None or end is None:
@@ -30,7 +30,7 @@ def standing_for(stub: CodeType, code: CodeType, position: Position, line: int, 
 
 
 def position_of(code: CodeType, offset: int) -> Position:
-    """Returns the source position of the instruction at ``offset`` in code that is not decoded; -1: of none."""
+    """Returns the source position of the instruction at ``offset`` in code that is not decoded; `NOWHERE` for -1."""
     return next(islice(code.co_positions(), offset // 2, None), NOWHERE) if offset >= 0 else NOWHERE
 
 
@@ -40,16 +40,16 @@ def with_parameters(stub: CodeType, names: tuple[str, ...]) -> CodeType:
 
 
 def calling(fn: Any, code: CodeType, position: Position, line: int, names: tuple[str, ...]) -> CodeType:
-    """Returns code that looks like ``code`` at that place, and calls ``fn``; its parameters ``names`` are all its variables."""
+    """Returns code that looks like ``code`` at a position and calls ``fn``; its only variables are the parameters ``names``."""
     return standing_for(_CALL, code, position, line, names).replace(co_consts=(fn,))
 
 
 with warnings.catch_warnings():
-    # The compiler warns of a constant that is called; another one is put in its place.
+    # The compiler warns about the call of a constant; `calling` replaces the constant.
     warnings.simplefilter("ignore", SyntaxWarning)
     _CALL: CodeType = compile("lambda: None()", "<call>", "eval").co_consts[0]
 
 
 def _varint(n: int) -> list[int]:
-    """Encodes a number in groups of six bits, the lowest first; the seventh bit says that more follow."""
+    """Encodes a number in groups of six bits, lowest first; the seventh bit is set if more follow."""
     return [n] if n < 64 else [n & 63 | 64, *_varint(n >> 6)]

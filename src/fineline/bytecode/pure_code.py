@@ -1,7 +1,8 @@
-"""Code that has no effect by itself: it computes with its variables, with constants, and with what it calls by a global name.
+"""Recognizes code without effects of its own: it computes with variables, constants, and calls of global names.
 
-The code may be run by CPython and by an interpreter alike, if all that the names stand for is as harmless. In such code an object whose
-text or order could tell its address (a function, an iterator, an exception) never gets into a variable: whoever takes it consumes it at once.
+CPython or the interpreter may run such code, if the objects that the names stand for have no effects either. In such code an
+object whose text or order could show its address (a function, an iterator, an exception) never gets into a variable: the
+instruction or call that receives it consumes it at once.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ _HARMLESS = frozenset({
     *[name for name in dis.opmap if name.startswith(("POP_JUMP_FORWARD_IF", "POP_JUMP_BACKWARD_IF", "POP_JUMP_IF"))],
 })  # fmt: skip
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
-# Bytes are left out, as codecs may be written in Python.
+# Without bytes, because codecs may be written in Python.
 PLAIN = frozenset({int, str, float, bool, type(None), complex, range})
-# What may be plain, by its type alone.
+# The types of objects that may be plain.
 MAYBE_PLAIN = PLAIN | {tuple, frozenset}
-# A call may be made for each item: to look at all of them each time would take a time that grows with the square.
+# The limit keeps the time linear: a loop over a tuple may check the whole tuple for each item.
 _MOST_ITEMS = 64
 TYPES = (int, str, float, complex, range, list, dict, set, frozenset, tuple)
-# Codecs, and what reads attributes by the names in a text, are left out.
+# Without codecs, and without methods that read attributes by names in a text.
 _METHODS = frozenset([name for t in TYPES for name in vars(t) if not name.startswith("_")]) - {"encode", "format", "format_map", "to_bytes"}
 _STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION_EX"})
-# Methods that walk their first argument at once.
+# Methods that iterate over their first argument at once.
 _WALKERS = frozenset({"extend", "join", "update"})
 
 
 class GlobalUse(NamedTuple):
-    """A use of a global name: whether it is called, and whether what it is, or gives, is raised, or walked, at once.
+    """A use of a global name: whether it is called, and whether its value, or the call's result, is raised or iterated at once.
 
-    ``taker`` is the global name whose call has it as first argument; "": there is none.
+    ``taker`` is the global name whose call gets it as its first argument, or "".
     """
 
     name: str
@@ -53,7 +54,7 @@ class GlobalUse(NamedTuple):
 
 
 class PureCode(NamedTuple):
-    """The global names and the methods that a function and its comprehensions use, and the global names whose calls take its generators."""
+    """The global names and methods that a function and its comprehensions use, and the global names whose calls get its generators."""
 
     uses: tuple[GlobalUse, ...]
     methods: tuple[str, ...]
@@ -61,13 +62,13 @@ class PureCode(NamedTuple):
 
 
 def is_plain(value: Any) -> bool:
-    """Returns whether ``value`` is of an exact built-in type that neither changes nor has an identity, and no tuple that takes long to look through."""
+    """Returns whether ``value`` is a constant of an exact built-in type, or a tuple or frozenset of few constants."""
     t = type(value)
     return t in PLAIN or ((t is tuple or t is frozenset) and len(value) <= _MOST_ITEMS and all([is_plain(x) for x in value]))
 
 
 def pure_code(code: CodeType) -> PureCode | None:
-    """Returns what a function's code uses if the code has no effect by itself; None: it may have one. Asks once for each code object."""
+    """Returns the names that a function's code uses; None if the code may have an effect. Analyses each code object once."""
     info = CODES[code]
     if info.pure is None:
         info.pure = (_analysed(code),)
@@ -82,7 +83,7 @@ def _analysed(code: CodeType) -> PureCode | None:
 
 
 def uses_between(info: CodeInfo, start: int, end: int) -> PureCode | None:
-    """Returns what the instructions from ``start`` up to ``end`` use if they have no effect by themselves; None: they may have one."""
+    """Returns the names that the instructions from ``start`` to before ``end`` use; None if they may have an effect."""
     uses, methods, takers = list[GlobalUse](), list[str](), list[str]()
     outer, ranges = info.code, [(info, start, end)]
     for info, start, end in ranges:
@@ -114,14 +115,14 @@ def _is_comprehension(constant: object) -> bool:
 
 
 def _made(info: CodeInfo, k: int) -> CodeType | None:
-    """Returns the code of the comprehension that instruction ``k`` makes; None: it makes another function."""
+    """Returns the code of the comprehension that instruction ``k`` makes; None if it makes another function."""
     name, arg = info.instructions[k - 1]
     constant = info.code.co_consts[arg] if name == "LOAD_CONST" else None
     return constant if _is_comprehension(constant) and not info.instructions[k].arg & ~8 else None
 
 
 def _start(instructions: list[Instruction], k: int) -> int:
-    """Returns where the making of a comprehension begins, whose code instruction ``k`` loads: with the cells that it is given."""
+    """Returns the first instruction that makes a comprehension: its cells come before instruction ``k``, which loads its code."""
     if instructions[k - 1].name == "BUILD_TUPLE":
         k -= 1
         while instructions[k - 1].name == "LOAD_CLOSURE":
@@ -132,24 +133,24 @@ def _start(instructions: list[Instruction], k: int) -> int:
 def _use(info: CodeInfo, k: int) -> GlobalUse:
     arg = info.instructions[k].arg
     called = bool(arg & 1)
-    behind = _behind_call(info.instructions, k) if called else info.instructions[k + 1].name
-    return GlobalUse(info.names[arg >> 1], called, behind == "RAISE_VARARGS", behind == "GET_ITER" or _is_walked(info, k), _taker(info, k))
+    after = _after_call(info.instructions, k) if called else info.instructions[k + 1].name
+    return GlobalUse(info.names[arg >> 1], called, after == "RAISE_VARARGS", after == "GET_ITER" or _is_walked(info, k), _taker(info, k))
 
 
 def _taker(info: CodeInfo, k: int) -> str:
-    """Returns the global name whose call has as its first argument what begins at instruction ``k``; "": none."""
+    """Returns the global name whose call has the value that begins at instruction ``k`` as its first argument; "" if none."""
     name, arg = info.instructions[k - 1] if k else Instruction("", 0)
     return info.names[arg >> 1] if name == "LOAD_GLOBAL" and arg & 1 else ""
 
 
 def _is_walked(info: CodeInfo, k: int) -> bool:
-    """Returns whether what begins at instruction ``k`` is the first argument of a method that walks it."""
+    """Returns whether the value that begins at instruction ``k`` is the first argument of a method that iterates over it."""
     name, arg = info.instructions[k - 1] if k else Instruction("", 0)
     return name == "LOAD_METHOD" and info.names[arg] in _WALKERS
 
 
-def _behind_call(instructions: list[Instruction], k: int) -> str:
-    """Returns the instruction behind the call of what instruction ``k`` loads; "": a jump lies between."""
+def _after_call(instructions: list[Instruction], k: int) -> str:
+    """Returns the instruction after the call of the value that instruction ``k`` loads; "" if a jump is between them."""
     depth = 0
     for j in range(k, len(instructions) - 1):
         name, arg = instructions[j]

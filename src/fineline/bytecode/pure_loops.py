@@ -1,4 +1,4 @@
-"""Loops that have no effect by themselves, each with a code object that runs the iterations that are left."""
+"""Recognizes loops without effects of their own, and makes code objects that run their remaining iterations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fineline.bytecode.pure_code import uses_between
 
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
 _OPTIMIZED, _NEW_LOCALS = 0x1, 0x2
-# What belongs to a whole function, and what others see of its variables.
+# Instructions that belong to a whole function, or let other code see its variables.
 _OF_FUNCTIONS = frozenset({
     "COPY_FREE_VARS", "DELETE_FAST", "LOAD_CLOSURE", "MAKE_CELL", "RAISE_VARARGS", "RESUME", "RETURN_GENERATOR", "RETURN_VALUE", "STORE_DEREF",
     "YIELD_VALUE",
@@ -21,10 +21,10 @@ _ADDING = frozenset({"LIST_APPEND", "MAP_ADD", "SET_ADD"})
 
 
 class PureLoop(NamedTuple):
-    """A loop that begins at instruction ``start`` and is left to instruction ``end``.
+    """A loop; execution continues at instruction ``end`` after it.
 
-    ``code`` takes the values of all variables, then the top ``depth`` values of the stack, and returns two tuples: of the values that are on
-    the stack behind the loop in place of those, and of the variables ``written``. ``live``: the variables that it reads.
+    ``code`` takes the values of all variables, then the top ``depth`` values of the stack. It returns two tuples: the values
+    that replace these on the stack after the loop, and the variables ``written``. ``live``: the variables that it reads.
     """
 
     code: CodeType
@@ -35,7 +35,7 @@ class PureLoop(NamedTuple):
 
 
 def pure_loop(info: CodeInfo, start: int) -> PureLoop | None:
-    """Returns the loop whose iterations begin at instruction ``start``; None: it may have an effect, or be left in another way than by its end."""
+    """Returns the loop whose iterations begin at instruction ``start``; None if it may have an effect, or another exit."""
     end = _end(info, start)
     inside = info.instructions[start:end]
     if end == 0 or any([name in _OF_FUNCTIONS for name, _ in inside]):
@@ -56,7 +56,7 @@ def _jumps(name: str) -> bool:
 
 
 def _end(info: CodeInfo, start: int) -> int:
-    """Returns where a loop goes on when it is left; 0: it jumps elsewhere too."""
+    """Returns the instruction after a loop; 0 if the loop also jumps elsewhere."""
     end = max([k + 1 for k, (name, arg) in enumerate(info.instructions) if "BACKWARD" in name and arg == start and k >= start], default=0)
     k = start
     while k < end:
@@ -76,7 +76,7 @@ def _effect(info: CodeInfo, k: int, jump: bool) -> int:
 
 
 def _levels(info: CodeInfo, start: int, end: int) -> dict[int, int] | None:
-    """Returns how many values more than at the loop's start are on the stack at each instruction, and at its end; None: that differs by the way."""
+    """Returns the growth of the stack since the loop's start, at each instruction and at the end; None if paths differ."""
     levels, todo = {start: 0}, [start]
     while todo:
         k = todo.pop()
@@ -94,23 +94,23 @@ def _levels(info: CodeInfo, start: int, end: int) -> dict[int, int] | None:
 
 
 def _reach(info: CodeInfo, k: int, level: int) -> int:
-    """Returns how many values that were on the stack at the loop's start instruction ``k`` takes or changes."""
+    """Returns how many of the values on the stack at the loop's start are removed or changed by instruction ``k``."""
     name, arg = info.instructions[k]
-    behind = level + _effect(info, k, False)
-    return max(-behind, arg - behind if name in _ADDING else 0, 1 - level if name == "FOR_ITER" else 0, 0)
+    after = level + _effect(info, k, False)
+    return max(-after, arg - after if name in _ADDING else 0, 1 - level if name == "FOR_ITER" else 0, 0)
 
 
 def _code(info: CodeInfo, start: int, end: int, depth: int, left: int, written: list[int]) -> CodeType:
-    """Returns the code of a loop: what the stack holds is put there, the loop's own instructions follow, and then what makes its result."""
+    """Returns the code of a loop: it loads the stack's values, runs the loop's own instructions, and builds the result."""
     raw, begin = info.code.co_code, _begin(info, start)
     loop = bytearray(raw[begin : _begin(info, end)])
     for k in range(start, end):
         if info.instructions[k].name == "LOAD_DEREF":
-            # Nothing in the loop writes it: it is a variable like others here, in the same slot.
+            # No instruction of the loop writes the cell: it becomes a plain variable in the same slot.
             loop[info.offsets[k] - begin] = dis.opmap["LOAD_FAST"]
     before = [_written("RESUME", 0), *[_written("LOAD_FAST", info.nslots + k) for k in range(depth)]]
-    behind = [_written("BUILD_TUPLE", left), *[_written("LOAD_FAST", slot) for slot in written]]
-    behind += [_written("BUILD_TUPLE", len(written)), _written("BUILD_TUPLE", 2), _written("RETURN_VALUE", 0)]
+    after = [_written("BUILD_TUPLE", left), *[_written("LOAD_FAST", slot) for slot in written]]
+    after += [_written("BUILD_TUPLE", len(written)), _written("BUILD_TUPLE", 2), _written("RETURN_VALUE", 0)]
     names = (*info.slots, *[f".{k} on the stack" for k in range(depth)])
     return info.code.replace(
         co_argcount=len(names),
@@ -122,14 +122,14 @@ def _code(info: CodeInfo, start: int, end: int, depth: int, left: int, written: 
         co_freevars=(),
         co_stacksize=info.code.co_stacksize + depth + len(written) + 2,
         co_flags=_OPTIMIZED | _NEW_LOCALS,
-        co_code=b"".join([*before, bytes(loop), *behind]),
+        co_code=b"".join([*before, bytes(loop), *after]),
         co_exceptiontable=b"",
         co_linetable=b"",
     )
 
 
 def _begin(info: CodeInfo, k: int) -> int:
-    """Returns the offset at which an instruction begins: in front of its EXTENDED_ARG prefixes."""
+    """Returns the offset at which an instruction begins, its EXTENDED_ARG prefixes included."""
     offset = info.offsets[k]
     while offset and info.code.co_code[offset - 2] == _EXTENDED:
         offset -= 2
@@ -137,6 +137,6 @@ def _begin(info: CodeInfo, k: int) -> int:
 
 
 def _written(name: str, arg: int) -> bytes:
-    """Returns an instruction's bytes."""
+    """Returns the bytes of an instruction, with EXTENDED_ARG prefixes for a large ``arg``."""
     more = [(arg >> shift) & 0xFF for shift in (24, 16, 8) if arg >> shift]
     return bytes([byte for each in more for byte in (_EXTENDED, each)] + [dis.opmap[name], arg & 0xFF])

@@ -29,7 +29,7 @@ from fineline.report.output import STREAMS
 
 
 class Refused(click.ClickException):
-    """A refusal of fineline's, as it is."""
+    """Ends a command with the text of a fineline error."""
 
     exit_code = 2
 
@@ -54,7 +54,7 @@ def run(
     """Sets up a program and adds its run to the jobs."""
     made = Program(program, args, module)
     MARKS.without = without
-    # What it links to may be no file: a pipe. The program may change its folder.
+    # Links stay, because the target may be a pipe. The path is absolute, because the program may change its folder.
     out = out.absolute() if out is not None and str(out) not in STREAMS else out
     if out is not None and not out.parent.is_dir():
         raise click.BadParameter(f"there is no folder {out.parent}", param_hint="--explain")
@@ -90,15 +90,15 @@ def why(policy: Path | None, name: str) -> None:
     """Prints the decision on a name."""
     sys.path.insert(0, os.getcwd())
     with _refusals():
-        # Operators that a rule names may come with a library that NAME has nothing to do with.
+        # Rules for unknown operators are accepted: a library that NAME does not load may define them.
         _policy_file(policy)
-        # So that PyTorch's own marks say where they are, as they do in a run.
+        # With this, PyTorch's marks record their places, as in a run.
         install()
         click.echo(str(decide(name)))
 
 
 def audit(command: list[str], main: Callable[[], None], as_json: bool, check: bool) -> None:
-    """Prints a verdict on each rule; exits with the program's status, or with 1 if a rule is not needed and that is to be checked."""
+    """Prints a verdict on each rule; exits with the program's status, or with 1 if ``check`` is set and a rule is not needed."""
     checked, verdicts = _judge(command, main)
     base = checked.base
     if as_json:
@@ -113,10 +113,10 @@ def audit(command: list[str], main: Callable[[], None], as_json: bool, check: bo
 
 
 def _judge(command: list[str], main: Callable[[], None]) -> tuple[Audit, list[Verdict]]:
-    """Runs the audit, with a line of progress where there is a terminal."""
+    """Runs the audit, and shows its progress on a terminal."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} runs")
-    # The runs are forks: no thread may hold a lock meanwhile, and their output is their own.
+    # The runs are forks: no thread may hold a lock at a fork, and their output must not be redirected.
     progress = Progress(
         *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False,
         disable=not console.is_terminal,
@@ -158,7 +158,7 @@ def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
 
 
 def _policy_file(path: Path | None) -> PolicyFile | None:
-    """Makes a policy file's rules those of the process."""
+    """Sets the rules of a policy file for the process; returns the file, or None if there is none."""
     path = path or find_policy(Path.cwd())
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""The audit: which rules and marks of a program fired, which never matched, and which it could do without."""
+"""The audit: which rules and marks of a program fired, which never matched, and which are not needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fineline.refusals import REFUSALS
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of the program. ``eager``: how often each thing happened for which no graph runs, by kind of event and id."""
+    """One run of the program. ``eager`` counts the events after which no graph runs, by kind and id."""
 
     status: int
     output: bytes
@@ -32,7 +32,7 @@ class Outcome:
     rules: tuple[dict[str, Any], ...]
 
     def failure(self) -> str:
-        """Returns the line on stderr that says why it failed: the last one; of a refusal, which has several, the first of these. "": it did not fail."""
+        """Returns the line on stderr with the failure: the first of the last refusal, or else the last line; "" without a failure."""
         lines = [line for line in self.errors.decode(errors="replace").splitlines() if line.strip()] if self.status else []
         refusals = [line for line in lines if re.match(r"[\w.]+: FL\d+: ", line)]
         return (refusals or lines or [""])[-1].removeprefix("fineline.errors.")
@@ -47,7 +47,7 @@ class Verdict:
     text: str
 
 
-# Kinds of events for which no graph runs, and what one of each is.
+# Kinds of events after which no graph runs, with a description of each.
 _EAGER = {
     "eager": "stretches that run eagerly",
     "limit": "limits that are reached",
@@ -59,35 +59,35 @@ _EAGER = {
 class Audit:
     """Runs the program in copies of this process: twice as it is, and once without each rule that fired.
 
-    ``main``: the command line, which reads ``sys.argv``. Copies put the same things into sets in the same order.
+    ``main``: the command line, which reads ``sys.argv``. Copies share this process's hash seed, so their sets have the same order.
     """
 
     def __init__(self, command: list[str], main: Callable[[], None]) -> None:
         self.command, self.main = command, main
         self.base = self._run()
         again = self._run()
-        # Whether two runs print the same: else what is printed tells nothing.
+        # Whether two runs print the same; otherwise the output is not compared.
         self.repeatable = (again.output, again.failure()) == (self.base.output, self.base.failure())
 
     def rules(self) -> list[dict[str, Any]]:
-        """Returns the rules and marks to judge: those that fired, most often first, and the program's own that did not."""
+        """Returns the rules and marks to judge: those that fired, most often first, and those of the program that did not."""
         return [rule for rule in sorted(self.base.rules, key=lambda rule: -rule["times"]) if rule["times"] or not _foreign(rule["place"])]
 
     def verdict(self, rule: dict[str, Any]) -> Verdict:
-        """Judges one rule; if it fired, by a run without it."""
+        """Judges one rule; if it fired, runs the program without it."""
         if not rule["times"]:
             return Verdict(rule, True, "never matched")
         why = self._needed(self._run(rule["key"]))
         return Verdict(rule, not why, f"needed: without it {why}" if why else "could be removed")
 
     def as_dict(self, verdicts: list[Verdict]) -> dict[str, Any]:
-        """Returns all of it, for JSON."""
+        """Returns the facts of the run, and the rules with their verdicts, for JSON."""
         rules = [{**verdict.rule, "needed": not verdict.removable, "verdict": verdict.text} for verdict in verdicts]
         facts = {"status": self.base.status, "graphs": self.base.graphs, "breaks": self.base.breaks, "repeatable": self.repeatable}
         return {**facts, "rules": rules}
 
     def _needed(self, other: Outcome) -> str:
-        """Returns what is worse in another run; empty: nothing."""
+        """Describes what is worse in another run; empty if nothing is."""
         base = self.base
         if other.status != base.status:
             failure = f": {other.failure()}" if other.failure() else ""
@@ -98,11 +98,11 @@ class Audit:
             return f"the program fails with: {other.failure()}"
         if other.breaks > base.breaks:
             return f"there are {other.breaks} graph breaks, not {base.breaks}"
-        # More graphs are no harm: what ran eagerly between two breaks may be one now.
+        # More graphs are not worse: code that ran eagerly between two breaks may be a graph now.
         return _more_eager(base.eager, other.eager) if other.eager.total() > base.eager.total() else ""
 
     def _run(self, without: str | None = None) -> Outcome:
-        # No TemporaryDirectory: the copy would take it away when it exits.
+        # Not a TemporaryDirectory: the copy would remove it when it exits.
         out = Path(tempfile.mkdtemp()) / "facts.json"
         left_out = ["--without", without] if without is not None else []
 
@@ -123,13 +123,13 @@ class Audit:
         functions = [function for process in (facts, *facts["processes"]) for function in process["functions"]]
         events = [event for function in functions for event in function["events"]]
         count = Counter(e["kind"] for e in events)
-        # What a rule asked for is no harm.
+        # A function that a rule skips does not count.
         eager = Counter((e["kind"], e["id"]) for e in events if e["kind"] in _EAGER and not (e["kind"] == "skipped" and e["rule"]))
         return Outcome(status, texts[0], texts[1], count["graph"], count["break"], eager, tuple(facts["rules"]))
 
 
 def _more_eager(base: Counter[tuple[str, str]], other: Counter[tuple[str, str]]) -> str:
-    """Names the kind of which there is more, and its ids."""
+    """Describes the kind of event that has increased most, with its ids."""
     kind = (other - base).most_common(1)[0][0][0]
     counts = [sum(n for (k, _), n in counter.items() if k == kind) for counter in (other, base)]
     ids = sorted(id for k, id in other - base if k == kind)
@@ -137,5 +137,5 @@ def _more_eager(base: Counter[tuple[str, str]], other: Counter[tuple[str, str]])
 
 
 def _foreign(place: str) -> bool:
-    """Returns whether a mark is a library's own affair."""
+    """Returns whether a mark was declared by an installed package or the standard library."""
     return any(place.startswith(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib"))

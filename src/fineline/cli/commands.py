@@ -1,6 +1,6 @@
 """The commands and their options: ``fineline run``, ``fineline why``, ``fineline audit``.
 
-`actions` contains what they do. A command imports it when it runs, so that help, the version and completion do not load PyTorch.
+`actions` contains their code. A command imports it when it runs, so that help, the version and completion do not load PyTorch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fineline import __version__
 
 
 def _files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Leaves the completion of a word to the shell, which knows the files."""
+    """Lets the shell complete the name of a file."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -85,7 +85,7 @@ def audit(policy: Path | None, breaks: str | None, as_json: bool, check: bool, m
 
 
 def main() -> None:
-    """Runs the console script. A program runs after click has returned, so that Python shows the exceptions that it raises."""
+    """Runs the console script. A program runs after click has returned, so that Python shows its exceptions."""
     jobs: list[Callable[[], None]] = []
     try:
         cli.main(obj=jobs, prog_name="fineline")

@@ -1,4 +1,4 @@
-"""The report on a whole program: an explanation of each compiled function, made from the events as they come."""
+"""The report on a whole program: an explanation of each compiled function, made from its events."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fineline.report.tree import Node, joined
 
 
 def graph_code(event: Event) -> str:
-    """Returns the code of the graph in a program that was kept."""
+    """Returns the code of the graph in a "program" event; empty if it has none."""
     graph = event.detail.get("graph")
     return graph.code if graph is not None else event.detail.get("code", "")
 
 
 class Heard:
-    """Hears all events of a process; functions of one name are told of together."""
+    """Collects all events of a process; functions of one name share an explanation."""
 
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = {}
-        # Each region counts for itself, and keeps the counter; so do those that are gone since.
+        # The counter of each region, by its id. The entry keeps the counter of a region that is gone.
         self._fired: dict[str, dict[int, Counter[Rule]]] = {}
         # Source, guards and the code of the graph.
         self._programs: dict[str, list[tuple[str, list[str], str]]] = {}
-        # What gives the calls of each region, and its counts of operators.
+        # The function that returns the calls of each region, and its counts of operators.
         self._trees: dict[str, dict[int, Callable[[], Node]]] = {}
         self._ran: dict[str, dict[int, Counter[str] | None]] = {}
 
@@ -63,7 +63,7 @@ class Heard:
         return out
 
     def _counts(self, name: str) -> Counter[str] | None:
-        """Returns the operators that ran in calls of a function; None if nobody counted those of some."""
+        """Returns the operators that ran in calls of a function; None if those of some region were not counted."""
         counts = list(self._ran.get(name, {}).values())
         known = [counter for counter in counts if counter is not None]
         return sum(known, Counter[str]()) if known and len(known) == len(counts) else None
@@ -77,11 +77,11 @@ class Heard:
         return total
 
     def facts(self, others: Sequence[Heard] = ()) -> dict[str, Any]:
-        """Returns all of it, for JSON. ``rules``: over all functions, those of other processes too, the marks that nothing met included."""
+        """Returns all explanations, for JSON. ``rules`` sums over all functions and processes, and includes unused marks."""
         total: dict[str, tuple[Rule, int]] = {}
         counted = [(rule, times) for heard in (self, *others) for rule, times in heard.fired().items()]
         for rule, times in (*counted, *[(mark, 0) for mark in (*MARKS, *MARKS.blocks.values())]):
-            # By what names a rule: in each process it is another object.
+            # By key, because a rule is another object in each process.
             total[rule.key] = rule, times + total.get(rule.key, (rule, 0))[1]
         rules = [rule_as_dict(rule, times) for rule, times in total.values()]
         return {"functions": [e.as_dict() for e in self.explanations()], "rules": rules}

@@ -1,4 +1,4 @@
-"""A run in a copy of this process: what is imported by now need not be imported again, and nothing that happens there comes back."""
+"""Runs a function in a forked copy of this process, which has its imported modules and does not affect it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO
 
 
 def run_in_copy(run: Callable[[], None], out: IO[bytes], errors: IO[bytes]) -> int:
-    """Returns the exit status of ``run``, as that of a program of its own, which prints to these files."""
+    """Calls ``run`` in a copy of this process that prints to these files; returns its exit status."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -19,12 +19,12 @@ def run_in_copy(run: Callable[[], None], out: IO[bytes], errors: IO[bytes]) -> i
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.dup2(out.fileno(), 1)
     os.dup2(errors.fileno(), 2)
-    # Not through the frames of who called: what they would clean up is not the copy's.
+    # Do not return through the callers' frames, which would clean up what belongs to the original process.
     os._exit(_status(run))
 
 
 def _status(run: Callable[[], None]) -> int:
-    """Runs to the end what Python itself would, and says what it would."""
+    """Calls ``run`` and ends as Python does: shows an exception, runs exit functions; returns the status."""
     try:
         run()
         code: object = 0

@@ -1,4 +1,4 @@
-"""A script or module, run as plain Python runs it: arguments, path, ``__main__``, exit code and tracebacks."""
+"""Runs a script or module as plain Python does: arguments, path, ``__main__``, exit code and tracebacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from click import ClickException, UsageError
 
 
 class Program:
-    """``python file args`` or, as a module, ``python -m name args``. To make one sets up the path, as its rules may name its modules."""
+    """``python file args`` or, as a module, ``python -m name args``. The constructor sets up the path: rules may name its modules."""
 
     def __init__(self, target: str, args: tuple[str, ...], module: bool) -> None:
         self.main = types.ModuleType("__main__")
@@ -56,7 +56,7 @@ class Program:
         return code
 
     def run(self) -> None:
-        """Runs it; what it raises goes on to Python itself, which shows the program's frames alone."""
+        """Runs the program; Python shows its exception with the program's frames only."""
         sys.modules["__main__"] = self.main
         try:
             if self.code is None:

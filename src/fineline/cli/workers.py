@@ -1,7 +1,7 @@
-"""The other Pythons that a program under ``fineline run`` starts: they run on fineline too, and the run reports what happens in them.
+"""Runs the Python processes that a program under ``fineline run`` starts on fineline, and reports their events.
 
-They find what holds for them in the environment: `RunOptions`. Each process but the first appends its events to a file of its own as they
-come, so that nothing is lost however it ends; the first reads them when the program has ended.
+They read their options from the environment (`RunOptions`). Each process except the first appends its events to its own file at
+once, so that none is lost however it ends; the first process reads the files when the program has ended.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from fineline.report.events import LISTENERS, Event
 from fineline.report.output import STREAMS, write_report
 from fineline.report.tree import Node
 
-# What startup/sitecustomize.py looks for.
+# The environment variable that startup/sitecustomize.py reads.
 VARIABLE = "FINELINE_RUN"
 STARTUP = Path(__file__).parent / "startup"
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run: the policy's file, the breaks, a rule to leave out, and the folders in which other processes write their events, and
-    the names in the policy that they do not know.
+    """The options of a run: the policy's file, the breaks, a rule to leave out, and the folders in which other processes write
+    their events and the names in the policy that they do not know.
     """
 
     policy: str | None = None
@@ -51,14 +51,14 @@ class RunOptions:
     waiting: str | None = None
 
     def pass_on(self) -> None:
-        """Tells the Pythons that this process starts from now on."""
+        """Puts the options into the environment of the Python processes that this process starts."""
         os.environ[VARIABLE] = json.dumps(asdict(self))
         path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *[folder for folder in path if folder and folder != str(STARTUP)]])
 
 
 def join() -> None:
-    """Does in a process that the program has started what the run did in the first one."""
+    """Sets up a process that the program has started as the run set up the first one."""
     options = RunOptions(**json.loads(os.environ[VARIABLE]))
     LISTENERS.trees = options.events is not None
     MARKS.without = options.without
@@ -75,9 +75,9 @@ def join() -> None:
 
 
 class Waiting:
-    """Rules for operators and names that nobody knew when the program began: some process of the program has to know them in the end.
+    """Rules for operators and names that were unknown when the program began: some process must know them at the end.
 
-    Each process but the first writes down, when it ends, which texts it does not know; one that is killed leaves its file empty.
+    Each process except the first writes the texts that it does not know when it ends; a killed one leaves its file empty.
     """
 
     def __init__(self, file: PolicyFile, folder: Path | None = None) -> None:
@@ -87,20 +87,20 @@ class Waiting:
         register_after_fork(self, Waiting._begin_copy)
 
     def begin(self) -> None:
-        """Takes part in a process that the program has started."""
+        """Starts in a process that the program has started; it writes its file when it ends."""
         # The run that reads the files may have ended before this process.
         with contextlib.suppress(OSError):
             self._path.touch()
         atexit.register(self._write)
 
     def settle(self) -> list[BadRule]:
-        """Returns what is wrong with the rules that no process has known. In a copy of the process: nothing."""
+        """Returns the errors of the rules that no process knows. A forked copy writes its file and returns none."""
         if os.getpid() != self._pid:
             self._write()
             return []
         texts = [path.read_text(encoding="utf-8") for path in self.folder.glob("*.json")]
         shutil.rmtree(self.folder, ignore_errors=True)
-        # What a process that was killed has known is not known.
+        # A process that was killed may have known all of them.
         everywhere = set(self._file.unknown()).intersection(*[json.loads(text) if text else () for text in texts])
         return [e for e, text in self._file.waiting if text in everywhere]
 
@@ -119,23 +119,23 @@ class Waiting:
 
 
 class Relay:
-    """Appends each event to the file of the process that it happens in. A process that has been forked has a file of its own."""
+    """Appends each event to the file of its process. A forked process has its own file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # What is told at the end once more, as it has grown: the calls of each region and its counts.
+        # Events to write again at the end, because they grow: the calls of each region and its counts.
         self._growing: dict[int, Event] = {}
         register_after_fork(self, Relay._begin_copy)
 
     def begin(self) -> None:
-        """Takes part in a process that the program has started. Python's exit functions run this too, where multiprocessing does not fork."""
+        """Starts in a process that the program has started: `end` runs at its exit, whether or not multiprocessing forked it."""
         Finalize(None, self.end, exitpriority=0)
 
     def end(self) -> None:
-        """Tells at the end of the process what has grown since it was told; of one that is killed, what it was by then is known."""
+        """Writes the events that grow again, at the end of the process. A killed process leaves their earlier state."""
         growing, self._growing = self._growing, {}
         for event in growing.values():
-            # In a copy that has called nothing itself, what there is is its parent's.
+            # In a forked copy without calls of its own, the event is its parent's.
             if event.detail["ran"]:
                 self._write(event)
 
@@ -157,14 +157,14 @@ class Relay:
         with contextlib.suppress(OSError):
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
-                # In one piece: threads write to it as well.
+                # One write, because other threads write to the file too.
                 os.write(file, text.encode())
             finally:
                 os.close(file)
 
 
 class Report:
-    """Hears the events of this process and collects those of the others, for ``--explain``."""
+    """Collects the events of this process and of the others, for ``--explain``."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fineline-run-"))
@@ -176,7 +176,7 @@ class Report:
         (self._heard if os.getpid() == self._pid else self._relay).hear(event)
 
     def write(self, path: Path) -> None:
-        """Writes the report. In a copy of the process, which a program that forks leaves by this way too, tells what has grown there."""
+        """Writes the report. A forked copy of the process, which also ends here, writes its events instead."""
         if os.getpid() != self._pid:
             self._relay.end()
             return
@@ -215,7 +215,7 @@ class Process:
 
 
 def own_file(path: Path) -> Path:
-    """Returns where this process writes its report: each rank that a launcher has started on ``fineline run`` has its own file."""
+    """Returns the path of this process's report: each rank that a launcher starts with ``fineline run`` has its own file."""
     rank = os.environ.get("RANK") if "LOCAL_RANK" in os.environ else None
     return path if rank is None or str(path) in STREAMS else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
@@ -226,7 +226,7 @@ def _process() -> dict[str, Any]:
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     for line in file.read_text(encoding="utf-8").splitlines():
-        # The last one may be cut off, where the process was killed.
+        # The last line may be incomplete, if the process was killed.
         with contextlib.suppress(json.JSONDecodeError):
             yield json.loads(line)
 
@@ -256,7 +256,7 @@ def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Even
         ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])
         detail = {"tree": tree and (lambda: tree), "ran": ran, "of": facts["of"]}
     elif known["kind"] == "rules":
-        # One counter for each region, which each event has as it was by then.
+        # One counter for each region; each event contains its state at that time.
         counter = counters.setdefault(facts["counter"], Counter())
         counter.update({_unpacked_rule(rule): 0 for rule, _ in facts["fired"]})
         for rule, times in facts["fired"]:

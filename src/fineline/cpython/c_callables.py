@@ -1,6 +1,6 @@
-"""What fineline does when code calls a C function or type: the default-deny table for every native call made during capture.
+"""The table of C functions and types that fineline knows: what a call of each does, and how a capture makes it.
 
-A callable that is not in the table is opaque. Words name the columns of a callable's row, a `CallableSpec`. First the effect of the call:
+A callable that is not in the table is opaque. Words set the columns of a callable's row, a `CallableSpec`. First the effect of the call:
 
   pure      has no side effect; the result is new or comes from the arguments
   mutator   changes its first argument
@@ -14,12 +14,12 @@ Then how far C looks into the arguments, and therefore when the call may be made
   none      their identity, type and plain fields; no element is touched
   shallow   moves references to elements of containers; iterates iterables; Python code runs only if an argument is itself an
             iterator or container whose type is defined in Python
-  key       shallow, and hashes and compares keys: the key arguments, or whatever becomes a key of a dict or set
+  key       shallow, and hashes and compares keys: the key arguments, or all objects that become keys of a dict or set
   deep      may call any special method of any argument and of the elements of containers (`__eq__`, `__index__`, `__str__` ...)
 
 If every object that C touches is of an immutable builtin type (or is hashed by identity), the call cannot reach Python code.
 
-The other words are the names of traits, with their meaning in `CallableSpec`, or give a column: `index:0,1`, `args:1,2`, `methods:__add__`.
+The other words are the names of traits, which `CallableSpec` explains, or set a column: `index:0,1`, `args:1,2`, `methods:__add__`.
 """
 
 from __future__ import annotations
@@ -56,45 +56,45 @@ READS = frozenset({"none", "shallow", "key", "deep"})
 
 @dataclass(frozen=True, slots=True)
 class CallableSpec:
-    """One row of the table: all that is known of a call of a C callable."""
+    """One row of the table: the facts about a call of a C callable."""
 
     effect: str
     reads: str = "deep"
-    # Positions of arguments that C puts through `__index__` (in a slice, the parts of it) or, as a flag, through `__bool__`. Of what reads
-    # less than `deep`, all: an int, a bool, None or a slice of these, or else Python code runs, or a tensor is read.
+    # Positions of arguments (or slices with parts) on which C calls `__index__` or, for a flag, `__bool__`. A row that reads less than
+    # `deep` lists all: an argument other than an int, a bool, None or a slice of these would run Python code, or read a tensor.
     index: tuple[int, ...] = ()
-    # How many arguments a handler takes at least, and at most, by position alone; without the second, any number, by name too.
+    # The least and the most arguments that a handler takes, by position only; without the second, any number, also by name.
     args: tuple[int, ...] = ()
-    # The special methods that C looks for in the arguments, beside those that all C code may ask for.
+    # The special methods that C looks up on the arguments, in addition to those that any C code may look up.
     methods: tuple[str, ...] = ()
-    # C dispatches on the type of the first argument: the first of `methods` runs in its place if it is written in Python.
+    # C dispatches on the type of the first argument: the first of `methods` runs instead of C if it is written in Python.
     protocol: bool = False
-    checks_result: bool = False  # C checks the type of what that special method gives.
-    handler_first: bool = False  # A handler is asked first, and leaves to C what it does not answer.
-    moves_only: bool = False  # Moves things about and looks at none of them; symbolic numbers stay what they are.
-    # Does one thing after the other with numbers, tensors and others, and may do it in Python: with symbolic numbers, its polyfill runs.
+    checks_result: bool = False  # C checks the type of that special method's result.
+    handler_first: bool = False  # A handler is called first; C runs if the handler does not answer.
+    moves_only: bool = False  # Moves objects and reads none of them; symbolic numbers stay symbolic.
+    # Computes with one item after the other, and Python code can do the same: with symbolic numbers, its polyfill runs.
     one_by_one: bool = False
-    sorts: bool = False  # Compares the symbolic numbers among others, and guards how that ends.
-    keyed: bool = False  # Calls `key=` with the items, which is no thing to compare or print.
-    # A type that makes a value of a number, or holds it: no iterator or range, of which each is to be known again.
+    sorts: bool = False  # Compares items; the results of comparisons of symbolic numbers are guarded.
+    keyed: bool = False  # Calls its argument `key=` with the items; it neither compares nor prints that argument.
+    # A type that makes a value of a number, or contains it; not an iterator or range, whose instances have to be recognized later.
     makes_value: bool = False
-    number: bool = False  # Makes a number of a tensor.
-    walks: bool = False  # Walks what its arguments hold. (Other methods walk their object alone.)
-    nested: bool = False  # Walks what the items of its arguments hold, unless it is given dicts.
-    merges: bool = False  # Makes a dict of the keys of two.
-    set_algebra: bool = False  # Looks for the elements of one set, or of other iterables, in another.
+    number: bool = False  # Converts a tensor to a number.
+    walks: bool = False  # Iterates over its arguments. (Other methods iterate only over their object.)
+    nested: bool = False  # Iterates over the items of its arguments, unless these are dicts.
+    merges: bool = False  # Makes a dict from the keys of two dicts.
+    set_algebra: bool = False  # Looks up the elements of one set, or of other iterables, in another set.
     compares_identity: bool = False  # Compares elements, so that their identity counts.
-    asks_identity: bool = False  # Asks whether its two arguments are one object.
+    asks_identity: bool = False  # Compares its two arguments by identity.
     order_independent: bool = False  # Does not depend on the order of a set's elements.
-    sets_slice: bool = False  # Walks what is put in the place of a slice.
-    # Looks at nothing that the list, or the deque, holds: one that is only appended to needs no guard on its length.
+    sets_slice: bool = False  # Iterates over the replacement of a slice.
+    # Reads no item of the list or deque: if code only appends to it, its length needs no guard.
     appends: bool = False
-    one_element: bool = False  # Looks its argument up, and changes nothing else.
-    list_reader: bool = False  # Makes an iterator over lists, and over those that read others: it reads one item at a time.
-    makes_iterators: bool = False  # The polyfill is no class of iterators, and gives one, or a tuple of them.
-    prints: bool = False  # Makes a text of all that its arguments hold.
-    writes_out: bool = False  # Makes a text or a hash, which symbolic numbers have none of.
-    # Code in Python that does the same, and the form for symbolic numbers (`objects/callable_table.py` joins them).
+    one_element: bool = False  # Looks up its argument, and changes no other element.
+    list_reader: bool = False  # Makes an iterator that reads lists, or other iterators over lists, one item at a time.
+    makes_iterators: bool = False  # The polyfill is not an iterator class; it returns an iterator, or a tuple of them.
+    prints: bool = False  # Makes a text of the whole contents of its arguments.
+    writes_out: bool = False  # Makes a text or a hash; symbolic numbers have neither.
+    # Python code that does the same, and the form for symbolic numbers (`objects/callable_table.py` adds them).
     polyfill: Callable[..., Any] | None = None
     symbolic: Callable[..., Any] | None = None
 
@@ -112,7 +112,7 @@ class CallableSpec:
 
 
 def parsed(words: str, polyfill: Callable[..., Any] | None = None, symbolic: Callable[..., Any] | None = None) -> CallableSpec:
-    """Returns the row that ``words`` describe; of two effects the last counts."""
+    """Returns the row that ``words`` describe; the last of several effects counts."""
     columns: dict[str, Any] = {}
     for word in words.split():
         name, _, value = word.partition(":")
@@ -238,7 +238,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""module -> words -> names, which may be in several lines; the word `-` is for names left out knowingly."""
+"""Names by module and words; a name may be in several lines. The word `-` is for names left out on purpose."""
 
 
 def _exceptions() -> Iterator[tuple[Any, str]]:
@@ -264,7 +264,7 @@ def _special_methods(word: str) -> str:
 
 
 def rows() -> Iterator[tuple[Callable[..., Any], str]]:
-    """Yields all callables of the table, each with the words of its row; the effect `-` is of those left out."""
+    """Yields all callables of the table, each with the words of its row; those left out have the effect `-`."""
     yield from methods()
     yield from numpy_natives()
     yield from _exceptions()

@@ -1,8 +1,8 @@
-"""Facts about the methods of CPython's own types: what calling each does, and what it reads.
+"""Facts about the methods of CPython's own types: what a call of each does, and what it reads.
 
-One block per type: the effect of a method that no line of the block names, then lines of words and the methods they hold for. A method may be
-in several lines: one with its effect, others with traits. The lines of `EVERYWHERE` hold for all types; an effect there gives way to that in
-the type's own block. See `c_callables` for the words.
+One block per type: the effect of methods that no line of the block names, then lines of words and the methods to which they apply. A
+method may be in several lines: one with its effect, others with traits. The lines of `EVERYWHERE` apply to all types; the effect in the
+type's own block overrides one there. `c_callables` explains the words.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TypeFacts(NamedTuple):
     type: type
     default: str
     lines: Mapping[str, str]
-    """words -> names of methods; the word `-` leaves methods out of the table (calling them breaks the graph)"""
+    """Names of methods by words; the word `-` leaves methods out of the table (a call of them breaks the graph)."""
 
 
 _SAMPLES: tuple[Any, ...] = (
@@ -36,13 +36,13 @@ _SAMPLES: tuple[Any, ...] = (
     itertools.combinations_with_replacement((), 0),
 )  # fmt: skip
 ITERATORS: tuple[type, ...] = tuple(type(it) for it in _SAMPLES)
-"""Iterators over C containers and numbers: advancing one never runs Python code."""
+"""Iterators over C containers and numbers: to advance one never runs Python code."""
 
 DRIVERS: tuple[type, ...] = (
     zip, enumerate, reversed, itertools.chain, itertools.compress, itertools.cycle, itertools.islice, itertools.pairwise,
     itertools.zip_longest, type(itertools.tee(())[0]),
 )  # fmt: skip
-"""Iterators that advance other iterators: advancing one runs Python code if one of those does."""
+"""Iterators that advance other iterators: to advance one runs Python code if these do."""
 
 CALLERS: tuple[type, ...] = (
     map, filter, itertools.accumulate, itertools.dropwhile, itertools.filterfalse, itertools.groupby, itertools.starmap,
@@ -238,7 +238,7 @@ C_DESCRIPTORS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.
 
 
 def methods() -> Iterator[tuple[Any, str]]:
-    """Yields each C method of each type above, unbound, with its words."""
+    """Yields each C method of each type in `TYPES`, unbound, with its words."""
     everywhere = words_by_name(EVERYWHERE)
     for facts in TYPES:
         own = words_by_name(facts.lines)
@@ -253,7 +253,7 @@ def methods() -> Iterator[tuple[Any, str]]:
 
 
 def words_by_name(lines: Mapping[str, str]) -> dict[str, str]:
-    """Returns the words for each name, those of all its lines."""
+    """Returns the words for each name, from all its lines."""
     found: dict[str, str] = {}
     for words, names in lines.items():
         for name in names.split():

@@ -1,7 +1,7 @@
-"""Callables that capture runs as they are, and whose results depend on more than their arguments, or that act on more: clocks, files.
+"""Callables whose results depend on more than their arguments, or that change more: clocks, files, random generators.
 
-A function under ``allow_in_graph`` is run through once. What it gets from one of these would be a constant in the graphs that compilers
-make of it, and what it does by one would be done once.
+A compiler traces a function under ``allow_in_graph`` once. The result of such a callable would be a constant in the compiler's
+graph, and its effect would happen once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from fineline.kinds import is_a
 
 _DRAWS, _CLOCK, _ACTS = "draws random numbers", "reads a clock", "reads or changes something outside of the code"
-# Also Python's functions that write records. By the module of a function, or of the class that a method belongs to.
+# By the module of a function, or of a method's class. Includes Python functions that write logs.
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("time", "_datetime", "datetime"), _CLOCK),
@@ -31,7 +31,7 @@ _TIME = (
     "clock_getres clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter perf_counter_ns process_time "
     "process_time_ns pthread_getcpuclockid sleep strftime thread_time thread_time_ns time time_ns tzset"
 )
-# The others of these modules compute from their arguments.
+# The impure names in these modules; their other functions compute from their arguments.
 _NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "_datetime": frozenset({"now", "today", "utcnow"}),
@@ -48,9 +48,9 @@ _OF_TORCH = frozenset({"get_rng_state", "initial_seed", "load", "manual_seed", "
 
 
 def reaches_out(fn: Any, args: Any, own: Callable[[Any], bool]) -> str | None:
-    """Returns what a call of ``fn`` does beyond computing from its arguments; None if nothing is known.
+    """Returns a text for what a call of ``fn`` does beyond a computation from its arguments; None if nothing is known.
 
-    ``own``: whether an object was made by the code that calls.
+    ``own`` returns whether the calling code has made an object.
     """
     fn, args = called(fn, args)
     if is_a(fn, types.BuiltinFunctionType) and fn in _BUILTINS:
@@ -73,14 +73,14 @@ def reaches_out(fn: Any, args: Any, own: Callable[[Any], bool]) -> str | None:
 
 
 def called(fn: Any, args: Any) -> tuple[Any, Any]:
-    """Returns what is called in the end, and its arguments: Cython's functions are objects with a ``__call__`` in C."""
+    """Returns the function that C ``__call__`` wrappers call in the end, for example a Cython function, and its arguments."""
     while type(fn) is types.WrapperDescriptorType and fn.__name__ == "__call__" and args:
         fn, args = args[0], args[1:]
     return fn, args
 
 
 def _draws_the_same(fn: Any, name: str, args: Any, owner: Any, own: Callable[[Any], bool]) -> bool:
-    """Returns whether the numbers are the same at each call: those of a generator that the code makes, with a seed."""
+    """Returns whether the numbers are the same at each call: they come from a generator that the code makes with a seed."""
     seeded = bool(args) and args[-1] is not None and args[-1] is not owner
     if owner is None:
         return seeded and (is_a(fn, type) or name == "default_rng")
@@ -88,12 +88,12 @@ def _draws_the_same(fn: Any, name: str, args: Any, owner: Any, own: Callable[[An
 
 
 def _home(fn: Any, args: Any) -> tuple[str, Any]:
-    """Returns the module of a C callable, and the object that it is a method of."""
+    """Returns the module of a C callable, and the object whose method it is, or None."""
     owner = getattr(fn, "__self__", None)
     if is_a(fn, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return fn.__objclass__.__module__, args[0] if args else None
     if owner is None and args and is_a(args[0], _GENERATORS):
-        # An unbound method of Cython's says of no class that it is there.
+        # An unbound Cython method does not refer to its class.
         return _module_of_class(type(args[0])), args[0]
     if owner is None or is_a(owner, types.ModuleType):
         return str(getattr(fn, "__module__", None) or ""), None
@@ -103,7 +103,7 @@ def _home(fn: Any, args: Any) -> tuple[str, Any]:
 
 
 def _module_of_class(cls: type) -> str:
-    # A class of the user's that inherits the method.
+    # A user class may inherit the method.
     return next((k.__module__ for k in cls.__mro__ if issubclass(k, _GENERATORS) or k.__module__ in _MODULES), cls.__module__)
 
 

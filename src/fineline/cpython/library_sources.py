@@ -1,4 +1,4 @@
-"""Functions of Python's library that C replaces, as the library has them in Python: the interpreter runs these where C would call the user's code."""
+"""Finds the Python versions of library functions that C replaces: the interpreter runs them where C would call user code."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 
 def python_functions(module: ModuleType, accelerator: str) -> Mapping[str, FunctionType]:
-    """Returns the functions that ``module`` defines where its C module, ``accelerator``, is missing, by name; none if its code cannot be had."""
+    """Returns the functions that ``module`` defines without its C module ``accelerator``, by name; none if it has no code object."""
 
     def imported(name: str, *how: Any) -> Any:
         if name == accelerator:
             raise ImportError(f"the functions in Python do without {name}")
         return builtins.__import__(name, *how)
 
-    # Not the source: a frozen program has none.
+    # The code object, not the source, which a frozen program lacks.
     find = getattr(getattr(module.__spec__, "loader", None), "get_code", None)
     code = find(module.__name__) if find is not None else None
     if code is None:
         return MappingProxyType({})
     names: dict[str, Any] = {"__name__": module.__name__, "__builtins__": {**vars(builtins), "__import__": imported}}
     exec(code, names)
-    # The file lies in this package, as all code does that the interpreter runs in the place of C.
+    # The file name is in this package, like that of all code that the interpreter runs instead of C.
     file = os.path.join(os.path.dirname(__file__), f"{module.__name__}.py")
     functions = {name: v for name, v in names.items() if type(v) is FunctionType and v.__globals__ is names}
     for fn in functions.values():

@@ -1,4 +1,4 @@
-"""NumPy's scalars, which are values like Python's numbers, and its functions that make such of such."""
+"""NumPy's scalar types, which are values like Python's numbers, and its functions from scalars to scalars."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fineline.tables import attributes
 
 _KINDS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longlong ulonglong complex64 complex128"
 NUMPY_SCALARS: frozenset[type] = frozenset(attributes(np, _KINDS))
-# Operators take them for Python's numbers, apart from NumPy's bools; what makes a tensor of one asks for its dtype. (Of complex ones they
-# drop the imaginary part, and warn.)
+# The types that operators treat as Python's numbers. The functions below read the dtype when they make a tensor. (NumPy's bools are
+# not treated so; of complex scalars, operators drop the imaginary part and warn.)
 NUMBERS = NUMPY_SCALARS - {np.bool_, np.complex64, np.complex128}
 DTYPE_ASKERS = IdentitySet((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor))
-# Attributes that tell nothing of a number but its type.
+# Attributes that depend only on the type of a scalar.
 OF_TYPE = frozenset({"item", "dtype", "ndim", "shape", "size", "itemsize", "nbytes"})
 _FUNCTIONS = MappingProxyType(
     {
@@ -30,7 +30,7 @@ _METHODS = "all any astype conj item max mean min prod round sum tolist __format
 
 
 def numpy_natives() -> Iterator[tuple[Callable[..., Any], str]]:
-    """Yields the functions, all pure; one that returns an array becomes a graph break."""
+    """Yields NumPy's pure callables with their words; a call that returns an array breaks the graph."""
     for value in vars(np).values():
         if type(value) is np.ufunc:
             yield value, "pure deep handler_first"

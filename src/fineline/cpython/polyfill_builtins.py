@@ -1,5 +1,5 @@
 """Builtins and functools functions that consume an iterable or call back, in plain Python for the interpreter to run."""
-# Plain statements: what the shorter forms would call is what is being defined.
+# Plain statements, because the shorter forms would call the functions defined here.
 # ruff: noqa: SIM105, SIM110
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fineline.kinds import is_a
 
 _ABSENT = object()
 _TOTAL_ORDER = (int, str)
-"""Key types whose tuples sort as they do: exact, total order, and equality no weaker than the order."""
+"""Key types for which a sort of (key, index) tuples equals a sort of the keys: exact types with a total order that agrees with equality."""
 
 
 def ask_length(iterable: Any) -> None:
-    """Asks for a length, as C does before it fills a list: only the methods of the user's that this runs matter."""
+    """Asks for a length, as C does before it fills a list; only for the user methods that this runs."""
     if special(iterable, "__length_hint__") is not MISSING:
         length_hint(iterable, 8)
     elif hasattr(type(iterable), "__len__"):
@@ -71,7 +71,7 @@ def all_(iterable: Iterable[Any], /) -> bool:
 
 def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     if is_a(start, (str, bytes, bytearray)):
-        # C refuses that.
+        # C raises the error.
         return sum(iterable, start)
     total = start
     for item in iterable:
@@ -84,7 +84,7 @@ def max_(*args: Any, key: Callable[[Any], Any] | None = None, default: Any = _AB
     best_key: Any = None
     for item in _candidates("max", args, default):
         if key is None and type(item) is int and type(best) is int:
-            # Sizes that vary are compared in the program.
+            # The program compares symbolic sizes; no guard is needed.
             best = best_key = max(best, item)
             continue
         item_key = item if key is None else key(item)
@@ -99,7 +99,7 @@ def min_(*args: Any, key: Callable[[Any], Any] | None = None, default: Any = _AB
     best_key: Any = None
     for item in _candidates("min", args, default):
         if key is None and type(item) is int and type(best) is int:
-            # Sizes that vary are compared in the program.
+            # The program compares symbolic sizes; no guard is needed.
             best = best_key = min(best, item)
             continue
         item_key = item if key is None else key(item)
@@ -236,7 +236,7 @@ def reversed_(sequence: Any, /) -> Any:
 
 
 def iter_callable(function: Callable[[], Any], sentinel: Any, /) -> CallableIterator:
-    """Does what `iter` does with two arguments."""
+    """Implements `iter` with two arguments."""
     if not callable(function):
         raise TypeError("iter(v, w): v must be callable")
     return CallableIterator(function, sentinel)

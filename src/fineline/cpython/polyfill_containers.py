@@ -1,5 +1,5 @@
 """Methods of builtin containers in plain Python, for the interpreter to run where items, keys or values are not of builtin types."""
-# Plain statements: what the shorter forms would call is what is being defined.
+# Plain statements, because the shorter forms would call the functions defined here.
 # ruff: noqa: SIM105, SIM110, SIM113, SIM118
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def list_setitem(self: list[Any], key: Any, value: Any, /) -> None:
     list.__setitem__(self, key, value)
 
 
-# Those that have no methods of their own: numbers that vary stay symbols where these are indexed.
+# Types without methods in Python: a plain subscript keeps their symbolic numbers symbolic.
 _PLAIN = (list, tuple, Size)
 
 
 def _size(sequence: Any) -> int:
-    """Returns the length of a list or a tuple as C reads it, whatever its class says."""
+    """Returns the length of a list or a tuple as C reads it, even if its class defines ``__len__``."""
     if type(sequence) in _PLAIN:
         return len(sequence)
     return list.__len__(sequence) if is_a(sequence, list) else tuple.__len__(sequence)
 
 
 def _at(sequence: Any, i: int) -> Any:
-    """Returns the item that C reads from a list or a tuple, whatever its class says."""
+    """Returns the item that C reads from a list or a tuple, even if its class defines ``__getitem__``."""
     if type(sequence) in _PLAIN:
         return sequence[i]
     return list.__getitem__(sequence, i) if is_a(sequence, list) else tuple.__getitem__(sequence, i)
@@ -139,7 +139,7 @@ def tuple_eq(self: Any, other: Any, /) -> Any:
 
 
 def opposite(equal: Any) -> Any:
-    """Returns what `__ne__` gives where `__eq__` gives ``equal``."""
+    """Returns the result of `__ne__` if that of `__eq__` is ``equal``."""
     return equal if equal is NotImplemented else not equal
 
 
@@ -165,7 +165,7 @@ def dict_(iterable: Any = (), /, **kwargs: Any) -> dict[Any, Any]:
 
 def dict_update(self: dict[Any, Any], other: Any = (), /, **kwargs: Any) -> None:
     if is_a(other, dict) and type(other).__iter__ is dict.__iter__:
-        # C reads what it holds, whatever other methods of its class say.
+        # C reads the entries directly, even if its class defines other methods.
         for key in dict.keys(other):
             dict.__setitem__(self, key, dict.__getitem__(other, key))
     elif hasattr(other, "keys"):
@@ -257,7 +257,7 @@ def dict_eq(self: dict[Any, Any], other: Any, /) -> Any:
 def _holds_all(other: dict[Any, Any], items: dict[Any, Any]) -> bool:
     for key in list(dict.keys(items)):
         value = dict.get(items, key, _ABSENT)
-        if value is not _ABSENT:  # no comparison has taken it out meanwhile
+        if value is not _ABSENT:  # a comparison may have removed it meanwhile
             theirs = dict.get(other, key, _ABSENT)
             if theirs is _ABSENT or not (value is theirs or value == theirs):
                 return False

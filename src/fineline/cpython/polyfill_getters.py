@@ -1,4 +1,4 @@
-"""Calls of the getters that the `operator` module makes, in plain Python, for the interpreter to run on values that have special methods of their own."""
+"""Calls of the `operator` module's getters in plain Python, for the interpreter to run on values with special methods in Python."""
 
 from __future__ import annotations
 

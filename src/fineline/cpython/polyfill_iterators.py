@@ -1,6 +1,6 @@
 """Lazy builtins in plain Python, for the interpreter to run where an item may come from, or go to, Python code.
 
-Classes, not generators: like their C models they go on after an exception, let `StopIteration` through, and have a state of plain
+Classes, not generators: like the C versions, they continue after an exception, propagate `StopIteration`, and have a state of plain
 fields. A field named `source` is None once C would have dropped its iterator.
 """
 
@@ -100,7 +100,7 @@ class Enumerate(Lazy):
 
 
 class RangeIterator(Lazy):
-    """The rest of a range, in which any number may be the next."""
+    """An iterator over the rest of a range; its position and bounds may be symbolic."""
 
     def __init__(self, at: int, stop: int, step: int) -> None:
         self.at, self.stop, self.step = at, stop, step
@@ -152,7 +152,7 @@ class CallableIterator(Lazy):
             except StopIteration:
                 pass
             else:
-                # The function may have come back to this iterator, and ended it.
+                # The function may have advanced this iterator, and ended it.
                 if self.function is None:
                     raise StopIteration
                 if not (self.sentinel is item or self.sentinel == item):

@@ -1,6 +1,6 @@
 """The itertools in plain Python, for the interpreter to run where an item may come from, or go to, Python code.
 
-Classes, for the reasons given in `polyfill_iterators`.
+Classes instead of generators, for the reasons in `polyfill_iterators`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ISlice(Lazy):
 
 
 def _size(value: Any) -> int:
-    """Returns ``value`` as a size; -1 where C finds none in it."""
+    """Returns ``value`` as a size; -1 if C does not accept it."""
     try:
         number = index(value)
     except TypeError:
@@ -252,7 +252,7 @@ class Pairwise(Lazy):
             if not self.started:
                 self.last = next(source)
                 self.started = True
-                # The iterator may have come back to this one, and ended it.
+                # The source may have advanced this iterator, and ended it.
                 if self.source is None:
                     raise StopIteration
             last = self.last

@@ -22,7 +22,7 @@ JOINING = ("__add__", "__mul__", "__iadd__", "__imul__")
 
 
 def special(obj: Any, name: str) -> Any:
-    """Looks a special method up on ``type(obj)``; the interpreter has a handler for it."""
+    """Looks up a special method on ``type(obj)``; the interpreter has a handler for this function."""
     for cls in type(obj).__mro__:
         if name in cls.__dict__:
             return cls.__dict__[name].__get__(obj, type(obj))
@@ -30,12 +30,12 @@ def special(obj: Any, name: str) -> Any:
 
 
 def ask(obj: Any, name: str, *args: Any) -> Any:
-    """Calls a special method, whatever a class holds for it."""
+    """Calls a special method, which may be any kind of attribute of the class."""
     return special(obj, name)(*args)
 
 
 def native_binary(op: Any, a: Any, b: Any) -> Any:
-    """Computes ``op(a, b)`` where neither side has its own method; the interpreter has a handler for it."""
+    """Computes ``op(a, b)`` if neither operand has a method in Python; the interpreter has a handler for this function."""
     return op(a, b)
 
 
@@ -44,12 +44,12 @@ def same(value: Any) -> Any:
 
 
 def of_frame(frame: Any, name: str) -> Any:
-    """Returns the variables of a frame, or its line; the interpreter has a handler for it."""
+    """Returns the variables of a frame, or its line; the interpreter has a handler for this function."""
     return getattr(frame, name)
 
 
 def go_on(gen: Any, value: Any, error: Any) -> Any:
-    """Resumes one of Python's own generators with a value or an error."""
+    """Resumes a generator of CPython with a value or an error."""
     return gen.send(value) if error is None else gen.throw(error)
 
 
@@ -61,7 +61,7 @@ def getattribute_then_getattr(obj: Any, name: str, getattribute: Any, fallback: 
     try:
         return getattribute(obj, name)
     except AttributeError:
-        # C forgets it before it asks.
+        # C clears the error before it calls the fallback.
         pass
     return fallback(obj, name)
 
@@ -70,7 +70,7 @@ def get_then_getattr(fallback: Any, obj: Any, name: str, getter: Any, *args: Any
     try:
         return getter(*args)
     except AttributeError:
-        # C forgets it before it asks.
+        # C clears the error before it calls the fallback.
         pass
     return fallback(obj, name)
 
@@ -132,7 +132,7 @@ def inplace(a: Any, b: Any, iname: str, name: str, rname: str, op: Any, iop: Any
 
 
 def joins(a: Any, method: Any) -> bool:
-    """Returns whether a method is C's for joining or repeating sequences: it comes behind the other operand's, as those are no numbers."""
+    """Returns whether a method joins or repeats sequences in C: it runs after the other operand's, because a sequence is not a number."""
     return is_a(method, MethodWrapperType) and is_a(a, SEQUENCES) and method.__name__ in JOINING
 
 
@@ -268,7 +268,7 @@ def checked_length(method: Any) -> int:
 
 
 def truth_of(v: Any) -> bool:
-    return True if v else False  # noqa: SIM210  (a call of bool() would be interpreted by this very function)
+    return True if v else False  # noqa: SIM210  (the interpreter would run bool() with this function)
 
 
 def contains_item(items: Any, item: Any) -> bool:
@@ -290,7 +290,7 @@ def contains_pair(mapping: Any, pair: Any) -> bool:
 
 
 def match_keys(subject: Any, keys: tuple) -> Any:
-    """Returns the values under ``keys``, or None when one is missing."""
+    """Returns the values of ``keys``, or None if one is missing."""
     values = []
     seen = []
     for key in keys:
@@ -305,7 +305,7 @@ def match_keys(subject: Any, keys: tuple) -> Any:
 
 
 def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) -> Any:
-    """Returns the attributes that a class pattern binds, or None when it does not match."""
+    """Returns the attributes that a class pattern binds, or None if it does not match."""
     if not isinstance(subject, cls):
         return None
     attrs = []
@@ -348,7 +348,7 @@ def match_class(subject: Any, cls: Any, nargs: int, names: tuple, itself: bool) 
 
 
 def is_instance(obj: Any, classes: Any) -> bool:
-    """Does what ``isinstance()`` does for an object with a ``__class__`` in user code; the classes have no checks of their own."""
+    """Works like ``isinstance()`` for an object whose ``__class__`` is user code, and classes without checks of their own."""
     if is_a(classes, tuple):
         for cls in classes:
             if is_instance(obj, cls):
@@ -370,7 +370,7 @@ def is_instance(obj: Any, classes: Any) -> bool:
 
 
 def iterators(iterables: Any) -> tuple:
-    # No list: at a graph break in a later ``__iter__`` it would be a live value, which can't hold a generator that has begun.
+    # Not a list: at a graph break in a later ``__iter__`` it would be a live value, which cannot contain a started generator.
     found: tuple = ()
     for x in iterables:
         it = iter(x)
@@ -379,7 +379,7 @@ def iterators(iterables: Any) -> tuple:
 
 
 def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
-    """Does what ``autograd.Function.apply`` does if nothing requires a gradient."""
+    """Works like ``autograd.Function.apply`` if nothing requires a gradient."""
     if setup is None:
         return forward(ctx, *args)
     out = forward(*args)
@@ -399,7 +399,7 @@ def run_under_no_grad(fn: Any, *args: Any) -> Any:
 
 
 def close_abandoned(generators: list) -> None:
-    """Closes suspended generators as Python does when their last reference goes away."""
+    """Closes suspended generators as Python does when their last reference is dropped."""
     for generator in generators:
         try:
             generator.close()
@@ -413,7 +413,7 @@ def close_abandoned_then_raise(generators: list, exc: BaseException) -> None:
 
 
 def unraisable(error: BaseException, generator: Any) -> None:
-    """Reports an exception that nobody can catch, as Python does; the interpreter lets this run eagerly."""
+    """Reports an exception that no code can catch, as Python does; the interpreter runs this eagerly."""
     dying = _raise_when_gone(error)
     dying.__name__, dying.__qualname__ = generator.__name__, generator.__qualname__
     next(dying)

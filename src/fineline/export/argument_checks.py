@@ -1,4 +1,4 @@
-"""The checks of an exported graph's arguments: a module that raises where the captured code would have taken another path."""
+"""The checks of an exported graph's arguments: a module that raises if the captured code would have taken another path."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fineline.guards.steps import ACCESS
 def asked_module(
     parameters: list[Parameter], roots: Mapping[int, int], segment: ResidualProgram, describe: Callable[[int], str], grad_mode: bool | None
 ) -> Portable | None:
-    """Returns the guards of ``segment`` that are about its arguments; ``describe`` gives a guard's text. None: there are none.
+    """Returns a module with the guards of ``segment`` on its arguments; None if there are none.
 
-    ``grad_mode``: what a graph that changes the grad mode takes it back to.
+    ``describe`` returns a guard's text. ``grad_mode``: the mode at the start, for a graph that changes and restores it.
     """
     asked = _Asked(parameters, roots)
     sources = segment.reads.sources
@@ -45,7 +45,7 @@ def asked_module(
         return None
     asked.graph.output(None)
     module = portable(nn.Module(), asked.graph, "Guards")
-    # Passes that drop what has no users leave it alone.
+    # Keeps passes that remove unused nodes from removing the call.
     module._is_impure = True  # type: ignore[assignment]
     return module
 

@@ -1,4 +1,4 @@
-"""``export``: a graph that stands alone, and the bridge to PyTorch's exported programs."""
+"""``export`` makes a standalone graph of a call; `exported_program` converts it to one of PyTorch's exported programs."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def export(
     pre_dispatch: bool = False,
     **kwargs: Any,
 ) -> Exported:
-    """Returns the graph of one call ``f(*args, **kwargs)``, as a module with ``f``'s parameters and results; nothing else comes of the call.
+    """Returns the graph of one call ``f(*args, **kwargs)``, as a module with ``f``'s parameters and results; the call has no other effect.
 
-    ``f`` is a function, a method or an ``nn.Module``, whose parameters and buffers keep their names. ``aten_graph``: the graph has ATen
-    operators, after ``decomposition_table``; ``pre_dispatch``: as they are before autograd takes them apart. ``tracing_mode``: "real", the call
-    runs on its tensors and is undone; "fake", no number is computed; "symbolic", sizes and ints of the arguments vary as well. Sizes marked
-    by `mark_dynamic` vary in each mode.
+    ``f`` is a function, a method or an ``nn.Module``, whose parameters and buffers keep their names. ``aten_graph``: the graph has
+    ATen operators, decomposed by ``decomposition_table``; ``pre_dispatch``: as they are before autograd decomposes them.
+    ``tracing_mode``: "real" runs the call on its tensors and undoes it; "fake" computes no numbers; "symbolic" also lets sizes
+    and ints of the arguments vary. Sizes marked by `mark_dynamic` vary in each mode.
 
-    Raises `NotExported`, which is an AssertionError, where the graph would break, or can't do all that the call does.
+    Raises `NotExported`, an AssertionError, if the graph would break, or cannot do all that the call does.
     """
     return export_call(f, args, kwargs, tracing_mode, None, aten_graph, decomposition_table, constraints, pre_dispatch)
 
@@ -59,10 +59,10 @@ def export(
 def exported_program(
     f: Callable, args: tuple = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False
 ) -> torch.export.ExportedProgram:
-    """Returns what fineline captures of ``f(*args, **kwargs)``, as a program for ``torch.export.save`` and AOTInductor.
+    """Returns the captured graph of ``f(*args, **kwargs)`` as a program for ``torch.export.save`` and AOTInductor.
 
-    ``dynamic_shapes`` as for ``torch.export.export``: the sizes that vary, by parameter. Raises what `export` raises, and what
-    ``torch.export.export`` raises.
+    ``dynamic_shapes`` is that of ``torch.export.export``: the sizes that vary, by parameter. Raises the errors of `export` and
+    of ``torch.export.export``.
     """
     kwargs = dict(kwargs or {})
     with marked_shapes(dynamic_shapes, args, kwargs):
@@ -74,7 +74,7 @@ def exported_program(
 
 
 def _module(gm: GraphModule) -> nn.Module:
-    """Returns what holds and does what ``gm`` does; of a graph module, torch.export would run the nodes, and pass over the parameters' names."""
+    """Returns a plain module that works like ``gm``: torch.export would run a graph module's nodes and lose the parameters' names."""
     cls = type(type(gm).__name__, (nn.Module,), {"forward": type(gm).forward})
     module: nn.Module = cls()
     module.__dict__.update({name: value for name, value in gm.__dict__.items() if not name.startswith("_graph")})
@@ -92,7 +92,7 @@ def export_call(
     constraints: Any = None,
     pre_dispatch: bool = False,
 ) -> Exported:
-    """Exports one call, with its arguments apart from the options. ``dynamic``: sizes and ints vary, if the call can be captured so."""
+    """Exports one call; its arguments are separate from the options. ``dynamic``: sizes and ints vary if the call allows it."""
     if constraints is not None:
         raise BadArgument(f"constraints={constraints!r:.80}", id="FL607")
     if tracing_mode not in ("real", "fake", "symbolic"):
@@ -125,7 +125,7 @@ def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Option
         return written[-1]
 
     region = Region(fn, lookup_backend("eager", None, None), options, writer=writer)
-    # An exported graph takes tensors and ints.
+    # Makes floats constants: the inputs of an exported graph are tensors and ints.
     region.entry.varying.keep_floats()
     try:
         region.once(args, kwargs)

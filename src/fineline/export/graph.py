@@ -1,4 +1,4 @@
-"""Makes of a captured call a graph that stands alone: the user's parameters and results, and the module's own names inside."""
+"""Makes a standalone graph of a captured call: with the user function's parameters and results, and the module's own names."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class Aten(NamedTuple):
 
 
 class ExportWriter(ResidualWriter):
-    """Writes no program: ``graph`` is the exported one."""
+    """Makes an exported graph (``graph``) instead of a residual program."""
 
     def __init__(self, trace: SegmentTrace, name: str, parameters: list[Parameter], module: nn.Module | None, aten: Aten | None) -> None:
         super().__init__(trace, name)
         self._parameters, self._module, self._aten = parameters, module, aten
         self._flat: GraphModule | None = None
-        # What the graph takes, in order: each source, and what it held.
+        # The graph's inputs, in order: each source with its value.
         self._taken: list[tuple[Source, Any]] = []
-        # Buffers that are other tensors after the call: their names, and the graph's results that go there.
+        # Buffers that the call replaces: their names, with the graph's results that they get.
         self._buffers: list[tuple[str, Out]] = []
 
     def returns(self, value: Any) -> None:
@@ -61,14 +61,14 @@ class ExportWriter(ResidualWriter):
         self._outcome = outcome.expr(value)
         for w in self.trace.mutations.written.values():
             self._wrote(w, outcome)
-        # What an exception has passed is nothing that a graph gives.
+        # A traceback is not a result of a graph.
         for src, descr in [(src, descr) for _, src, descr, _ in self.trace.mutations.slots.values() if descr is not TRACEBACK]:
             raise NotExported(f"the call sets {src.text()}.{getattr(descr, '__name__', 'a slot')}", id="FL604")
         self._roots = {src.reg: i for i, src in enumerate(self.trace.guards.roots())}
         self.tail = ["return None"]
 
     def _wrote(self, w: Written, outcome: Outcome) -> None:
-        """Handles a write to an object that existed before: ignores it if nothing changed, writes a buffer's new tensor, refuses others."""
+        """Handles a write to an object that existed before: ignores it if nothing changed, records a new buffer, refuses others."""
         now = _contents(w.obj, w.kind)
         before = _listed(w.before, w.kind)
         if len(now) == len(before) and all([a is b or same_constant(a, b) for a, b in zip(now, before, strict=True)]):
@@ -97,7 +97,7 @@ class ExportWriter(ResidualWriter):
         return segment
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
-        """Returns nothing: an exported graph gives what the call gives."""
+        """Returns an empty list: an exported graph returns only the results of the call."""
         return []
 
     def _take(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
@@ -107,14 +107,14 @@ class ExportWriter(ResidualWriter):
 
     def _as_aten(self, gm: GraphModule, examples: list, how: Aten) -> GraphModule:
         if how.pre_dispatch:
-            # PyTorch's tracer would leave them out. (It knows another function for autocast than the context manager calls.)
+            # PyTorch's tracer would drop them. (For autocast, it handles another function than the context manager calls.)
             states = [n.target for n in gm.graph.nodes if classify_torch(n.target) == "state" and n.target is not torch._C._set_grad_enabled]
             if states:
                 step = "Export without pre_dispatch=True: what autocast and transforms do is in the graph then."
                 raise NotExported(f"with pre_dispatch=True it can't have {states[0].__name__}()", id="FL606", next_step=step)
         symbols = self.trace.symbols
         if symbols is None:
-            # Once more on the real tensors: what is written is taken back with all that the call wrote.
+            # This runs again on the real tensors; its writes are undone together with those of the call.
             examples = [x if x.requires_grad else x.detach() for x in examples]
         mode = nullcontext() if symbols is None else symbols.fakes.mode
         try:
@@ -126,7 +126,7 @@ class ExportWriter(ResidualWriter):
             raise NotExported(f"tracing the ATen graph raised {type(e).__name__}: {e}", id="FL606") from e
 
     def graph(self, describe: Callable[[int], str]) -> Portable:
-        """Returns the graph; ``describe`` gives the text of the segment's guards."""
+        """Returns the exported graph; ``describe`` returns the text of a guard of the segment."""
         root = nn.Module()
         names = self._own(root)
         graph = Graph()
@@ -164,7 +164,7 @@ class ExportWriter(ResidualWriter):
         return gm
 
     def _own(self, root: nn.Module) -> IdentityMap[str]:
-        """Gives ``root`` the module's parameters and buffers, under their names; -> what they are called, by identity."""
+        """Adds the module's parameters and buffers to ``root`` under their names; returns these names by identity."""
         names: IdentityMap[str] = IdentityMap()
         for path, m in self._modules():
             for name, t in [*m._parameters.items(), *m._buffers.items()]:
@@ -185,24 +185,24 @@ class ExportWriter(ResidualWriter):
         return paths.graph.get_attr(names[value])
 
     def _inline(self, graph: Graph, root: nn.Module, given: list[Node]) -> list[Any]:
-        """Puts the captured nodes into ``graph``; -> its results."""
+        """Copies the captured nodes into ``graph``; returns their results."""
         if self._flat is None:
             return []
         flat = self._flat
-        twin: dict[Node, Any] = {}
-        holes = iter(given)
+        copies: dict[Node, Any] = {}
+        inputs = iter(given)
         for node in flat.graph.nodes:
             if node.op == "placeholder":
-                twin[node] = next(holes)
+                copies[node] = next(inputs)
             elif node.op == "output":
-                return list(torch.fx.node.map_arg(node.args[0], twin.__getitem__))
+                return list(torch.fx.node.map_arg(node.args[0], copies.__getitem__))
             else:
                 if node.op == "get_attr":
                     self._bring(flat, root, str(node.target))
                 elif str(getattr(node.target, "__module__", "")).startswith("fineline."):
                     name = getattr(node.target, "__name__", str(node.target))
                     raise NotExported(f"{name} is an autograd.Function, whose backward runs in this process", id="FL605")
-                twin[node] = graph.node_copy(node, twin.__getitem__)
+                copies[node] = graph.node_copy(node, copies.__getitem__)
         return []
 
     def _bring(self, flat: GraphModule, root: nn.Module, target: str) -> None:
@@ -215,7 +215,7 @@ class ExportWriter(ResidualWriter):
 
 
 def _named(root: nn.Module, value: Any, stem: str) -> str:
-    """Makes ``value`` an attribute of ``root`` under a name that is free."""
+    """Makes ``value`` an attribute of ``root`` under a free name; returns the name."""
     name, n = stem, 0
     while hasattr(GraphModule, name) or getattr(root, name, value) is not value:
         n += 1
@@ -244,11 +244,11 @@ def _listed(value: Any, kind: str) -> list:
 
 
 def _fits(old: Any, new: Any, outcome: Outcome) -> bool:
-    """Returns whether to copy ``new`` into ``old`` is the same as to put it in its place."""
+    """Returns whether a copy of ``new`` into ``old`` has the same effect as the replacement of ``old``."""
     if not (is_a(old, Tensor) and is_a(new, Tensor)) or new.requires_grad:
         return False
     if (old.shape, old.dtype, old.device, old.layout) != (new.shape, new.dtype, new.device, new.layout):
         return False
-    # Whoever is given what shares memory with either would see the copy, or miss what becomes of the buffer.
+    # A result that shares memory with one of them would see the copy, or miss later writes to the buffer.
     memory = {t.untyped_storage()._cdata for t in outcome.tensors if t is not new and t.layout is torch.strided}
     return memory.isdisjoint([old.untyped_storage()._cdata, new.untyped_storage()._cdata])

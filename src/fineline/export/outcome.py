@@ -43,14 +43,14 @@ class Given(NamedTuple):
 
 
 class Held(NamedTuple):
-    """An object that the graph's module holds, under a name like this."""
+    """An object that the graph's module stores, under a name that begins with ``name``."""
 
     value: Any
     name: str
 
 
 class Call(NamedTuple):
-    """An object that a call makes."""
+    """An object that the graph makes by a call of ``fn``."""
 
     fn: Any
     args: tuple
@@ -58,7 +58,7 @@ class Call(NamedTuple):
 
 
 class Outcome(ValueWalk[Any]):
-    """Reads a result: gives the parts above, and constants. Tensors in it that the graph makes become outputs of the graph."""
+    """Converts a result to `Out`, `Given`, `Held`, `Call` and constants. Tensors that the graph makes become its outputs."""
 
     LITERALS = FX_CONSTANTS
 
@@ -137,7 +137,7 @@ class Outcome(ValueWalk[Any]):
     def _dataclass(self, v: Any, t: Any) -> Call:
         fields = {f.name: getattr(v, f.name) for f in dataclasses.fields(v) if f.init}
         fields = {name: x for name, x in fields.items() if not (x is None and t.__dataclass_fields__[name].default is None)}
-        # Its own code may make something else of the fields than it did for the user.
+        # The class may make another object of the fields than it did for the user.
         again = t(**fields)
         if not _alike(_parts(again), _parts(v)) or (is_a(v, dict) and not _alike(dict(again), dict(v))):
             raise NotExported(f"a {t.__qualname__} made of its fields is not the one that the call gave", id="FL603")
@@ -145,7 +145,7 @@ class Outcome(ValueWalk[Any]):
 
 
 def _is_plain(t: type) -> bool:
-    """Returns whether an object of the class is what its ``__dict__`` holds."""
+    """Returns whether ``__dict__`` is the whole state of an object of the class."""
     plain = [cls for cls in t.__mro__ if cls is not object]
     return all([type(cls) in (type, abc.ABCMeta) and not cls.__dict__.get("__slots__") and cls.__flags__ & HEAP_TYPE for cls in plain]) and (
         "<locals>" not in t.__qualname__ and not any(["__setstate__" in cls.__dict__ for cls in plain]) and t.__dictoffset__ != 0

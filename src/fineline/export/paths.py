@@ -1,4 +1,4 @@
-"""Nodes that reach, from the parameters of an exported graph, what its arguments hold."""
+"""Makes nodes that read values inside the arguments of an exported graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fineline.kinds import is_a
 
 
 class Paths:
-    """Each node is made once, where the graph inserts when it is first asked for. ``roots``: register -> which argument."""
+    """The nodes of sources, each made at its first use. ``roots`` maps registers to the numbers of arguments."""
 
     def __init__(self, graph: Graph, parameters: list[Parameter], roots: Mapping[int, int]) -> None:
         self.graph, self._roots = graph, roots
@@ -24,7 +24,7 @@ class Paths:
         self._arguments = {p.root: node for p, node in zip(parameters, self.parameters, strict=True)}
 
     def node(self, src: Source | None) -> Node | None:
-        """Returns what the source names; None if no argument holds it."""
+        """Returns the node that reads a source; None if no argument contains its value."""
         if src is None or src.op == "dict":
             return None
         if src.op == "root":

@@ -1,4 +1,4 @@
-"""The parameters of an exported graph: those of the user's function, as the example call filled them."""
+"""The parameters of an exported graph: those of the user's function, filled by the example call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LITERALS = (type(None), bool, int, float, str, torch.dtype)
 
 
 class Parameter(NamedTuple):
-    """``root``: which argument of the example call it is, positional ones first; None: that call left it at its default."""
+    """A parameter. ``root``: the number of its argument in the example call, positional ones first; None if it had the default."""
 
     name: str
     root: int | None
@@ -27,8 +27,8 @@ class Parameter(NamedTuple):
 def parameters_of(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[Parameter]:
     """Returns the parameters of an exported graph; each argument in ``*args`` and ``**kwargs`` gets its own.
 
-    All parameters can be given by position. A parameter with a default before one without loses its default; if the example call
-    used that default, there is no such parameter.
+    All parameters can be passed by position. A parameter with a default before one without loses its default; if the example
+    call used that default, the parameter is left out.
     """
     target = fn.forward if is_a(fn, nn.Module) else fn
     try:

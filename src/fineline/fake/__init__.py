@@ -1,4 +1,4 @@
-"""Fake tensors, which stand for the user's real ones, and the information that operators on them give.
+"""Fake tensors, which stand for the user's real tensors, and the information from operators that run on them.
 
 In: real tensors, and operators. Out: fake results, or the reason why an operator has none. It does not know what is captured.
 """

@@ -35,10 +35,10 @@ _QUERIES = "prim"  # a fake tensor's own attributes
 
 
 def dispatched(fn: Callable[..., Any], args: Any = (), kwargs: Mapping[str, Any] | None = None) -> frozenset[str]:
-    """Returns the operators that a call of an operator dispatches to, itself included: each by operator and by overload.
+    """Returns the operators to which a call of an operator dispatches, itself included, each by operator and by overload.
 
-    As in ``aten::mm`` and ``aten::mm.default``, with the operator's one name (see `spellings`) beside an alias that the dispatcher
-    meets. Nothing outside is changed: no tensor, no random state. For what is no known operator: empty, and nothing is run.
+    For example ``aten::mm`` and ``aten::mm.default``; for an alias, also the operator's one name (see `spellings`). The call
+    changes no tensor and no random state. For an unknown operator it returns an empty set and runs nothing.
     """
     kwargs = dict(kwargs or {})
     packet = packet_of(fn)
@@ -56,7 +56,7 @@ def dispatched(fn: Callable[..., Any], args: Any = (), kwargs: Mapping[str, Any]
             pass
         except Exception as e:
             let_pass(e)
-            # Of whatever kind: no fake implementation, sizes that depend on numbers, or what the call raises in eager mode, too.
+            # For example no fake implementation, sizes that depend on numbers, or an exception of eager mode.
             continue
         return static.union(*map(_names, seen))
     return static
@@ -80,8 +80,8 @@ class _Stop(Exception):
     """The kernel of a custom operator would run next."""
 
 
-class _Front(SchemaCheckMode):
-    """In front of the dispatcher. Of the modes that PyTorch admits there, `SchemaCheckMode` is the plain one; its checks are replaced."""
+class _BeforeDispatcher(SchemaCheckMode):
+    """Records operators before the dispatcher. `SchemaCheckMode` is the simplest mode allowed there; its checks are replaced."""
 
     def __init__(self, seen: set[OpOverload], fake: bool) -> None:
         super().__init__()
@@ -91,28 +91,28 @@ class _Front(SchemaCheckMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-        if _meet(self._seen, func, self._fake) and composite:
+        if _record(self._seen, func, self._fake) and composite:
             with self:
                 return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-        # PyTorch's decompositions in Python are for tracing: eager mode dispatches to other operators.
+        # PyTorch's Python decompositions are for tracing; eager mode dispatches to other operators.
         with torch._C._DisablePythonDispatcher():
             return func(*args, **kwargs)
 
 
-class _Behind(TorchDispatchMode):
-    """Behind autograd and autocast, where fake tensors are."""
+class _AfterAutograd(TorchDispatchMode):
+    """Records operators after autograd and autocast, where fake tensors are."""
 
     def __init__(self, seen: set[OpOverload], fake: bool) -> None:
         super().__init__()
         self._seen, self._fake = seen, fake
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        _meet(self._seen, func, self._fake)
+        _record(self._seen, func, self._fake)
         return func(*args, **(kwargs or {}))
 
 
-def _meet(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
-    """Notes an operator: -> may it be taken apart?"""
+def _record(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
+    """Records an operator; returns whether it may be decomposed. Raises `_Stop` before the kernel of a custom operator."""
     if op.namespace != _QUERIES:
         seen.add(op)
     if op.namespace in OWN:
@@ -124,7 +124,7 @@ def _meet(seen: set[OpOverload], op: OpOverload, fake: bool) -> bool:
 
 @contextmanager
 def _recorders(seen: set[OpOverload], fake: bool) -> Iterator[None]:
-    with _Behind(seen, fake), enable_python_dispatcher(), _Front(seen, fake):
+    with _AfterAutograd(seen, fake), enable_python_dispatcher(), _BeforeDispatcher(seen, fake):
         yield
 
 
@@ -149,10 +149,10 @@ def _fakes(*call: Any) -> Iterator[Any]:
 
         def fake(value: Any) -> Any:
             if is_a(value, FakeTensor):
-                # Of another mode: a twin with the sizes seen, lest its symbols be guarded.
+                # A fake of another mode: make one with its hints for sizes, so that its symbols get no guards.
                 size, stride = ([_plain(n) for n in numbers] for numbers in (value.size(), value.stride()))
-                twin = torch.empty_strided(size, stride, dtype=value.dtype, device=value.fake_device)
-                return twin.requires_grad_(value.requires_grad)
+                copy = torch.empty_strided(size, stride, dtype=value.dtype, device=value.fake_device)
+                return copy.requires_grad_(value.requires_grad)
             return mode.from_tensor(value, static_shapes=True) if is_a(value, Tensor) else _plain(value)
 
         yield tree_map(fake, call)
@@ -175,7 +175,7 @@ def _copies(*call: Any) -> Iterator[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a generator's twin; the number seen for a symbolic one (reading it that way makes no guard)."""
+    """Returns a copy of a generator, the hint of a symbolic number (a read that makes no guard), or the value itself."""
     if is_a(value, (SymInt, SymFloat, SymBool)):
         if value.node.hint is None:
             raise _Unknown("a number that was never seen")
@@ -184,4 +184,4 @@ def _plain(value: Any) -> Any:
 
 
 class _Unknown(Exception):
-    """No stand-in for an argument."""
+    """An argument has no stand-in."""

@@ -1,4 +1,4 @@
-"""Tensors without numbers: the fake twins of those that existed before, and operators run on them."""
+"""Makes fake tensors for tensors that existed before, and runs operators on them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ from fineline.kinds import is_a, taken_as_it_is
 from fineline.torch_facts.spellings import OWN
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
-# Of Longformer with symbolic sizes, 74 short segments, the first capture takes 8 s instead of 29; of BERT after a graph break 0.78 instead of 0.70.
+# The number of operators without cached results. With it, the first capture of Longformer with symbolic sizes (74 short segments)
+# takes 8 s instead of 29 s; that of BERT after a graph break 0.78 s instead of 0.70 s.
 UNKEPT = 800
 NO_KERNEL = (UnsupportedOperatorException, NotImplementedError)
 
 
 _VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
-# Operators that give quantized tensors. Fakes of these are of another type, and no more quantized than what they are made of.
+# Operators that return quantized tensors. Their fakes have another type and are only as quantized as their inputs.
 QUANTIZING = frozenset(
     {
         "quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "empty_quantized", "_empty_affine_quantized",
@@ -56,8 +57,8 @@ _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 @functools.cache
 def own_attributes() -> frozenset[str]:
-    """Returns what a fake holds beside what the user's code has set on it."""
-    # No operator of the user's, for those who count these.
+    """Returns the attributes that each fake tensor has, in contrast to those that user code has set on it."""
+    # Hides the operator from user modes that count operators.
     with torch._C._DisableTorchDispatch():
         t = torch.empty(0)
     return frozenset(FakeTensorMode(static_shapes=True).from_tensor(t).__dict__)
@@ -65,9 +66,9 @@ def own_attributes() -> frozenset[str]:
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """Silences warnings while gradients are read, as PyTorch does to make a fake, also if warnings are errors.
+    """Silences warnings, even if they are errors: PyTorch reads gradients when it makes a fake, which may warn.
 
-    It replaces the filters: if it changed them, Python would forget the warnings that it has shown once.
+    It replaces the filters: if it changed them, Python would forget the warnings that it has shown.
     """
     before, warnings.filters = warnings.filters, [("ignore", None, Warning, None, 0)]
     try:
@@ -77,7 +78,7 @@ def unwarned() -> Iterator[None]:
 
 
 class Path(NamedSource):
-    """A source as PyTorch's shape environment wants it: by its text."""
+    """A source for PyTorch's shape environment, which identifies it by its text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -94,26 +95,26 @@ class Path(NamedSource):
 
 
 def carry(value: float) -> Tensor:
-    """Returns a float in a tensor: backends take no float that changes from call to call."""
-    # It is no operator of the user's: no mode of theirs hears of it.
+    """Returns a float in a tensor: backends do not accept a float that changes from call to call."""
+    # Hides the operator from user modes.
     with torch._C._DisableTorchDispatch():
         return torch.scalar_tensor(value, dtype=torch.float64, device="cpu")
 
 
 class NotFakeable(Exception):
-    """A tensor that no fake stands for."""
+    """A tensor cannot have a fake."""
 
 
 class Drawing(FakeTensorMode):
-    """A fake mode that notes whether an operator would have drawn random numbers, or written into a tensor.
+    """A fake mode that records whether an operator would have drawn random numbers, or written into a tensor.
 
-    ``moved``: whether one may have drawn some for real: a kernel that stands in for a fake one, or a user's fake implementation.
+    ``moved``: whether one may really have drawn numbers: a kernel used as a fake implementation, or a user's fake implementation.
     """
 
     drew = wrote = moved = False
-    # How many operators there are still, on symbolic sizes, whose results are not kept for others of the same arguments.
+    # The number of further operators on symbolic sizes whose results are not cached.
     unkept = 0
-    # Their rules are kept by the exact class of a mode: what has one for FakeTensorMode is not found for this one.
+    # `__torch_dispatch__` finds their rules, which PyTorch stores by the exact class of a mode, here FakeTensorMode.
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -125,7 +126,7 @@ class Drawing(FakeTensorMode):
             if symbolic:
                 self.unkept -= 1
             self.cache_enabled = not (symbolic and self.unkept)
-            # With results that are kept it gains nothing.
+            # With cached results this would gain nothing.
             if func in _VIEWS and len(args) == 2 and (layout := _contiguous(*args)) is not None:
                 func, args = torch.ops.aten.as_strided.default, (args[0], *layout)
         if func in _VIEWS and len(args) == 2 and type(args[0]) is FakeTensor and (seen := self._seen(func, *args)) is not None:
@@ -137,9 +138,9 @@ class Drawing(FakeTensorMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _seen(self, func: OpOverload, t: Tensor, shape: Any) -> tuple[Any, Any] | None:
-        """Returns the sizes and strides of a view of what is not contiguous, as the kernel has them; it raises where there is no such view.
+        """Returns the kernel's sizes and strides for a view of a non-contiguous tensor; None if PyTorch's rule for fakes agrees.
 
-        PyTorch's rule for fakes gives some that are not there, and other strides to dimensions of one element.
+        Raises if there is no such view. PyTorch's rule allows some that do not exist, and gives dimensions of one element other strides.
         """
         if t.dim() == 0 or [expression(n) for n in t.stride()] == [expression(n) for n in make_contiguous_strides_for(t.shape)]:
             return None
@@ -151,21 +152,21 @@ class Drawing(FakeTensorMode):
             return None
         view: Any = super().__torch_dispatch__(func, (), (t, shape))
         strides = list(view.stride())
-        # One element goes with what stands behind it.
+        # A dimension of one element belongs to the dimension after it.
         for i in reversed([i for i, n in enumerate(view.shape) if type(n) is int and n == 1]):
             strides[i] = t.stride(-1) if i == view.dim() - 1 else strides[i + 1] * view.shape[i + 1]
         return view.shape, strides
 
 
 def _contiguous(t: Any, shape: Any) -> tuple[list, list] | None:
-    """Returns the sizes and strides of a contiguous tensor's view, where some are symbolic.
+    """Returns the sizes and strides of a contiguous tensor's view if some are symbolic, else None.
 
-    PyTorch compares the sizes one by one, to find those that it may leave: a quarter of Longformer's first capture.
+    PyTorch compares the sizes one by one to find unchanged ones, which takes a quarter of Longformer's first capture.
     """
     numbers = [n for n in (*t.shape, *shape) if type(n) is torch.SymInt]
     if not numbers or type(t) is not FakeTensor or 0 in [n for n in t.shape if type(n) is int]:
         return None
-    # What data decides has rules of its own.
+    # Sizes that depend on data follow other rules.
     if not all([n.node.has_hint() and n.node.hint for n in numbers]):
         return None
     if [expression(n) for n in t.stride()] != [expression(n) for n in make_contiguous_strides_for(t.shape)]:
@@ -175,7 +176,7 @@ def _contiguous(t: Any, shape: Any) -> tuple[list, list] | None:
 
 
 def _is_symbolic(a: Any) -> bool:
-    """Returns whether an argument is a symbolic number, or has one, or is a tensor with such a size."""
+    """Returns whether an argument is a symbolic number, contains one, or is a tensor with a symbolic size or stride."""
     if is_a(a, Tensor):
         return bool(a._has_symbolic_sizes_strides)
     if is_a(a, (tuple, list)):
@@ -188,22 +189,22 @@ def _is_symbolic(a: Any) -> bool:
 
 
 def expression(n: Any) -> Any:
-    """Returns a number, or what a symbolic one is called: to compare two of these says nothing about their values."""
+    """Returns a number, or the expression of a symbolic one. A comparison of expressions makes no guard on the values."""
     return n.node.expr if type(n) is torch.SymInt else n
 
 
 def _drops(func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Returns whether an operator that can draw random numbers does: attention without dropout, for one, does not."""
+    """Returns whether an operator that can draw random numbers does so; attention without dropout, for example, does not."""
     at = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
     if at is None:
         return True
     p = args[at] if at < len(args) else (kwargs or {}).get("dropout_p", 0.0)
-    # One that varies is not asked: that would fix it.
+    # Do not read a symbolic probability: that would specialize it.
     return type(p) not in (int, float) or p != 0
 
 
 class Twin(NamedTuple):
-    """A fake, what it stands for, and how it looked when the graph began."""
+    """A real tensor and its fake, with the fake's version and ``requires_grad`` when the graph began."""
 
     real: Tensor
     fake: Tensor
@@ -212,7 +213,7 @@ class Twin(NamedTuple):
 
 
 class _Made(torch.autograd.Function):
-    """A tensor with a history and any strides."""
+    """Makes a tensor with an autograd history and any strides."""
 
     @staticmethod
     def forward(ctx: Any, seed: Tensor, sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -220,7 +221,7 @@ class _Made(torch.autograd.Function):
 
 
 def empty_strided(sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device, history: bool) -> Tensor:
-    """Makes a tensor that lies so in memory; with a ``history``, if it is to require a gradient and be no leaf."""
+    """Makes a tensor with these sizes and strides; with ``history``, one that requires a gradient and is not a leaf."""
     if not history:
         return torch.empty_strided(sizes, strides, dtype=dtype, device=device)
     with torch.enable_grad():
@@ -231,8 +232,8 @@ def empty_strided(sizes: Any, strides: Any, dtype: torch.dtype, device: torch.de
 class Fakes:
     """The fake mode of one segment.
 
-    ``context`` says of a tensor which of its sizes are symbolic: -> (symbolic context or None, source or None); ``bind``
-    hears of each that has some, with its fake.
+    ``context`` returns which sizes of a tensor are symbolic, as (symbolic context or None, source or None); ``bind`` is called
+    with each tensor that has symbolic sizes, and its fake.
     """
 
     def __init__(
@@ -244,26 +245,26 @@ class Fakes:
         self.shapes = shapes
         self.mode = Drawing(shape_env=shapes)
         self.context, self.bind = context, bind
-        # Whether some number is symbolic.
+        # Whether any number is symbolic.
         self.symbolic = False
-        # Whether a tensor's ``data`` has been read: what is written there changes no version.
+        # Whether the code has read a tensor's ``data``: writes through it change no version.
         self.unversioned = False
         self._signals: tuple[int, ...] | None = None
-        # Each `Twin` holds both tensors.
+        # Addresses are safe: each `Twin` holds both tensors.
         self._twins: AddressMap[Twin] = AddressMap()
         self._reals: AddressMap[Tensor] = AddressMap()
 
     def keep_later(self) -> None:
-        """Makes the first operators on symbolic sizes cache no results: a check of a result costs as much again, and pays only if layers repeat."""
+        """Disables the cache for the first operators on symbolic sizes: a lookup doubles the cost, and pays only if layers repeat."""
         if self.mode.cache_enabled:
             self.mode.unkept, self.mode.cache_enabled = UNKEPT, False
 
     def close(self) -> None:
-        """Ends the making of fakes."""
+        """Drops the callbacks; after this, no new fakes can be made."""
         del self.context, self.bind
 
     def twin(self, t: Tensor) -> Tensor:
-        """Returns the fake that stands for ``t``; a fake is its own, and so is what a transform makes of one."""
+        """Returns the fake of ``t``; a fake, or a tensor wrapped by a transform, is returned as it is."""
         if type(t) is FakeTensor or torch._C._functorch.is_functorch_wrapped_tensor(t):
             return t
         found = self._twins.get(t)
@@ -288,7 +289,7 @@ class Fakes:
                         fake = self._strided(t, source, symbolic)
                     else:
                         fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
-            except UnsupportedFakeTensorException:  # of compressed sparse rows, for one
+            except UnsupportedFakeTensorException:  # for example compressed sparse rows
                 raise NotFakeable(f"a tensor of layout {t.layout}") from None
             if symbolic is not None:
                 self.bind(t, fake)
@@ -297,14 +298,14 @@ class Fakes:
         return found.fake
 
     def _strided(self, t: Tensor, source: Any, symbolic: Any) -> Tensor:
-        # Of a view, PyTorch would make the base symbolic too, of which the program knows nothing.
+        # For a view, PyTorch would make the base symbolic too, which the program cannot read.
         assert self.shapes is not None
         sizes, strides, _ = self.shapes.create_symbolic_sizes_strides_storage_offset(t, source, symbolic_context=symbolic)
         return self._like(t, t.requires_grad, sizes, strides)
 
     def _like(self, t: Tensor, requires_grad: bool, sizes: Any, strides: Any) -> Tensor:
-        """Returns a fake, of memory of its own, that has a history if ``t`` has one: into a leaf compilers write without gradients."""
-        # What is made in an inference mode has no version: of a view that was made outside, the fake has one as well.
+        """Returns a fake with its own memory, and a history if ``t`` has one: compilers write into a leaf without gradients."""
+        # A tensor made in inference mode has no version; the fake of a view that was made outside needs one.
         inference = torch.is_inference_mode_enabled() and t.is_inference()
         with temporarily_clear_interpreter_stack(), self.mode, torch.inference_mode(inference), torch.enable_grad():
             if requires_grad and not t.is_leaf:
@@ -313,7 +314,7 @@ class Fakes:
                 return torch.empty_strided(sizes, strides, dtype=t.dtype, device=t.device).requires_grad_(requires_grad)
 
     def example(self, t: Tensor) -> Tensor:
-        """Returns the fake of ``t`` as the graph's input was when the graph began."""
+        """Returns the fake of ``t`` in its state when the graph began, as an example input."""
         fake = self.twin(t)
         found = self._twins[t]
         if t.is_inference() or (fake._version == found.version and fake.requires_grad == found.requires_grad):
@@ -321,12 +322,12 @@ class Fakes:
         return self._like(t, found.requires_grad, fake.shape, fake.stride())
 
     def forget(self) -> None:
-        """Forgets numbers that were read from memory, because it is about to be written, also where no version counts the write."""
+        """Forgets numbers that were read from memory, before a write to it that may change no version."""
         if self.unversioned:
             self.mode.epoch += 1
 
     def number(self, value: torch.SymFloat) -> Tensor:
-        """Returns a float as a graph's input: a tensor that is known to hold it."""
+        """Returns a graph input for a float: a fake tensor whose ``item()`` is ``value``."""
         fake: Any = self.mode.from_tensor(carry(0.0), static_shapes=True)
         fake.item_memo = value
         return fake
@@ -335,7 +336,7 @@ class Fakes:
         """Runs ``fn`` on the fakes of the real tensors among its arguments."""
         if self.shapes is None:
             return TRACERS.holding(self._run, fn, args, kwargs)
-        # C++ asks the symbols, in Python, and where that raises anything it may end the process.
+        # C++ evaluates the symbols in Python, and may end the process if that raises an exception.
         if self._signals is None:
             self._signals = handled_signals()
         return TRACERS.holding(standing_in, Deferral, self._signals, self._run, fn, args, kwargs)
@@ -345,7 +346,7 @@ class Fakes:
             self.unversioned = True
         args = [self.inside(a) for a in args]
         kwargs = {k: self.inside(v) for k, v in kwargs.items()} if kwargs else {}
-        # What fails here is tried on the real tensors: no cause for alarm.
+        # Silences the log: an operator that fails here is tried on the real tensors.
         quiet, _LOG.disabled = _LOG.disabled, True
         # The user's hooks are for the real tensors.
         unhooked = _saved_tensors_hooks_set_tracing(True)
@@ -353,7 +354,7 @@ class Fakes:
             if not self.symbolic or not any(map(_is_symbolic, (*args, *kwargs.values()))):
                 with self.mode:
                     return self._out(fn(*args, **kwargs))
-            # Operators that C composes of others would ask there for the value of each size. In Python they take several times as long.
+            # In C, composite operators would read the value of each size. In Python they take several times as long.
             with self.mode, enable_python_dispatcher():
                 return self._out(fn(*args, **kwargs))
         finally:
@@ -391,18 +392,18 @@ def _nothing_varies(t: Tensor) -> tuple[None, None]:
 
 
 def unsymbolic() -> Fakes:
-    """Returns fakes of which no number is symbolic."""
+    """Returns fakes with a shape environment, but without symbolic inputs."""
     shapes_imported()
     return Fakes(ShapeEnv(), _nothing_varies, lambda t, fake: None)
 
 
 def sizeless() -> Fakes:
-    """Returns fakes without any symbol: an operator fails if numbers in a tensor decide a size of its result."""
+    """Returns fakes without a shape environment: an operator fails if the data of a tensor decide a size of its result."""
     return Fakes(None, _nothing_varies, lambda t, fake: None)
 
 
 class Rows(Fakes):
-    """Inside of ``vmap``: what stands for a tensor there is as large as one row. ``around``: the fakes of the captured code, in fake mode."""
+    """Fakes inside ``vmap``: the fake of a batched tensor has the size of one row. ``around``: the fakes of a capture on fakes."""
 
     def __init__(self, around: Fakes | None) -> None:
         super().__init__(ShapeEnv() if around is None else around.shapes, _nothing_varies, lambda t, fake: None)

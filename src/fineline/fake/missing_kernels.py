@@ -1,4 +1,4 @@
-"""Which operator of a graph does not run on fake tensors: no compiler takes it."""
+"""Finds an operator of a graph that does not run on fake tensors, and that therefore no compiler accepts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Finder(Interpreter):
 
 
 def unfaked(gm: GraphModule, examples: Sequence[Any]) -> str:
-    """Returns the name of the first such operator; "" if there is none, or it runs graphs itself."""
+    """Returns the name of the first operator that fails on fake tensors; "" if there is none, or if it runs graphs itself."""
     finder, standing = _Finder(gm), Standing(ambient_facts())
     try:
-        # As AOTAutograd runs it: some operators run on fake tensors as they are, and not when what they write is a result.
+        # As AOTAutograd runs it: some operators run on fake tensors, but fail when their writes become results.
         unsymbolic().run(dispatch_functionalize(finder.run), examples, None)
-    except Exception as e:  # the backend's own error is what is told
+    except Exception as e:  # the user gets the backend's own error
         let_pass(e)
-        # It may have failed inside of a transform, say.
+        # It may have failed inside a transform, for example.
         standing.put_back()
         node = finder.failed
         if node is None or not node.op.startswith("call_") or is_a(node.target, HigherOrderOperator):

@@ -1,6 +1,6 @@
 """The reference evaluator of guard programs: the meaning of every step, in plain Python.
 
-The native evaluator must agree with this one on every program; tests hold the two against each other.
+The native evaluator must agree with this one on every program; tests compare the two.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class ReferenceProgram:
                     registers[dst] = read_step(op, registers.get(src), payload, roots)
                 elif not holds_step(op, src, payload, registers):
                     return index
-            except Exception as e:  # whatever goes wrong in a guard, the program cannot be used
+            except Exception as e:  # any exception in a guard is a miss
                 let_pass(e)
                 return index
         return -1
 
 
 def validate(n_roots: int, steps: Sequence[Step], outputs: Iterable[int]) -> None:
-    """Refuses a program that writes a register twice, or reads one before it is written, or a root that no call has."""
+    """Raises ValueError for a program that writes a register twice, reads one before it is written, or reads a missing root."""
     written: set[int] = set()
     for op, dst, src, payload in steps:
         if op not in ACCESS and op not in CHECKS:
@@ -104,7 +104,7 @@ def validate(n_roots: int, steps: Sequence[Step], outputs: Iterable[int]) -> Non
 
 
 def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
-    """Returns the value an access step fetches; raises where there is none."""
+    """Returns the value that an access step reads; raises if there is none."""
     match op:
         case "root":
             return roots[payload]
@@ -127,7 +127,7 @@ def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
                 raise TypeError("not a cell")
             return value.cell_contents
         case "member":
-            if value is None:  # __get__ would take it as a read of the class
+            if value is None:  # __get__ would read from the class
                 raise TypeError("None has no members")
             return type(payload).__get__(payload, value, type(value))
         case "type_attr":
@@ -188,7 +188,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
 
 
 def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mapping[int, Any]) -> int | None:
-    """Returns a register whose object a ``distinct`` step does not allow there; None if the step passes."""
+    """Returns a register whose object makes a ``distinct`` step fail; None if the step passes."""
     ones, others = payload
     seen = IdentitySet()
     for reg in ones:
@@ -199,7 +199,7 @@ def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mappin
 
 
 def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:
-    """Returns the number a leaf of a relation stands for; raises where there is none that the interpreter has."""
+    """Returns the number that a leaf of a relation reads; raises if the stack machine cannot represent it."""
     kind, register, index = leaf
     found: Any = registers[register]
     if kind != "number":
@@ -211,7 +211,7 @@ def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int |
 
 def raw_dict(value: Any) -> dict[Any, Any]:
     """Returns the ``__dict__`` of an instance, module or function, without calling a class that overrides it."""
-    if is_a(value, threading.local):  # one dict per thread, so not where other instances keep theirs
+    if is_a(value, threading.local):  # one dict per thread, stored elsewhere than that of other instances
         local: dict[Any, Any] = threading.local.__getattribute__(value, "__dict__")
         return local
     for klass in _MRO.__get__(type(value)):
@@ -224,7 +224,7 @@ def raw_dict(value: Any) -> dict[Any, Any]:
 
 
 def raw_type_attr(klass: type, name: str) -> Any:
-    """Returns what ``name`` finds along the MRO, not bound; a private marker if nothing."""
+    """Returns the attribute ``name`` from the MRO, not bound; a private marker if there is none."""
     for base in _MRO.__get__(klass):
         found = _TYPE_DICT.__get__(base).get(name, _ABSENT)
         if found is not _ABSENT:
@@ -236,7 +236,7 @@ SIZED: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
 
 
 def raw_len(value: Any) -> int:
-    """Returns the length as C sees it, whatever ``__len__`` a subclass defines."""
+    """Returns the length as C sees it, even if a subclass defines ``__len__``."""
     for builtin in SIZED:
         if is_a(value, builtin):
             return int(builtin.__len__(value))
@@ -244,7 +244,7 @@ def raw_len(value: Any) -> int:
 
 
 class Length(property):
-    """The length of a list, tuple, dict, set or deque, as a member: a number that may vary."""
+    """A descriptor of the length of a list, tuple, dict, set or deque, for sources of lengths that are symbolic."""
 
     __name__ = "__len__()"
     MEMBER_TEXTS = MappingProxyType({"": "len({of})"})
@@ -254,7 +254,7 @@ LENGTH = Length(raw_len)
 
 
 def raw_set(value: Any) -> frozenset[Any]:
-    """Returns the elements of a set or frozenset, whatever ``__iter__`` a subclass defines."""
+    """Returns the elements of a set or frozenset, even if a subclass defines ``__iter__``."""
     elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)
     return frozenset(elements)
 
@@ -265,7 +265,7 @@ def same_constant(a: Any, b: Any) -> bool:
 
 
 def constant_key(value: Any) -> Any:
-    """Returns a key that two constants have in common exactly if no program can tell them apart."""
+    """Returns a key; the keys of two constants are equal exactly if no program can distinguish the constants."""
     if type(value) is float:
         return (float, struct.pack("<d", value))
     if is_a(value, np.generic):
@@ -277,7 +277,7 @@ def constant_key(value: Any) -> Any:
     if is_a(value, frozenset):
         return (type(value), frozenset([constant_key(item) for item in frozenset.__iter__(value)]))
     if is_a(value, Tensor):
-        # As keys of a dict; == would be an operator.
+        # Tensors may be keys of a dict; == would run an operator.
         return (type(value), id(value))
     if type(value) in (slice, range):
         return (type(value), constant_key(value.start), constant_key(value.stop), constant_key(value.step))
@@ -334,12 +334,12 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
 def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:
     try:
         return str(read_leaf(leaf, registers))
-    except Exception as e:  # what is there is no number, or no tensor that has it
+    except Exception as e:  # the value is not a number, or not a tensor with that dimension
         let_pass(e)
         return value_text(registers.get(leaf[1]))
 
 
 def _change(before: Any, now: Any) -> str:
-    """Says what there was and what there is; of two objects of a kind, that they are two."""
+    """Describes a change from one value to another; if both have the same text, says that they are two objects."""
     old, new = value_text(before), value_text(now)
     return f"{old} -> {new}" if old != new else f"{old} -> another {new.removeprefix('an ').removeprefix('a ')}"

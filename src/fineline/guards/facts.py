@@ -28,17 +28,17 @@ else:
 
 
 _STORAGE: Any = torch._C.TensorBase.untyped_storage
-# A process has few; each has a few hundred bytes.
+# A process has few pictures, each of a few hundred bytes.
 _MOST_PICTURES = 100
 
 
 class TensorFacts(NamedTuple):
     """Everything a backend specialises on, and nothing that costs more than a field read.
 
-    In a guard, None among the sizes and strides stands for any value.
+    In a guard, None among the sizes and strides means any value.
     """
 
-    cls: type | None  # in a guard, None if other guards tell the class
+    cls: type | None  # in a guard, None if other guards check the class
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
@@ -95,7 +95,7 @@ TENSOR_NAMES = TensorFacts._fields
 
 
 def tensor_facts(t: torch.Tensor) -> TensorFacts:
-    """Returns the facts of ``t``, read below ``__torch_function__`` and below what a subclass overrides."""
+    """Returns the facts of ``t``, read without ``__torch_function__`` and without overrides of a subclass."""
     base: Any = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         layout = base.layout.__get__(t)
@@ -117,8 +117,8 @@ def tensor_facts(t: torch.Tensor) -> TensorFacts:
 
 
 def _nested(t: torch.Tensor) -> tuple[tuple, tuple]:
-    """Returns the sizes of the tensors in a nested one, and where they lie."""
-    # Nobody's modes see these operators.
+    """Returns the sizes of the tensors in a nested tensor, and their strides and offsets."""
+    # Hides these operators from user modes.
     with torch._C._DisableTorchDispatch():
         parts = (t._nested_tensor_size(), t._nested_tensor_strides(), t._nested_tensor_storage_offsets())
     sizes, strides, offsets = [tuple([tuple(row) if type(row) is list else row for row in part.tolist()]) for part in parts]
@@ -126,7 +126,7 @@ def _nested(t: torch.Tensor) -> tuple[tuple, tuple]:
 
 
 def tensor_number(t: torch.Tensor, kind: str, index: int) -> Any:
-    """Returns the size or stride at ``index``, or the storage offset, of ``t``, read as its facts are."""
+    """Returns the size or stride at ``index``, or the storage offset, of ``t``, read in the same way as its facts."""
     base: Any = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         if kind == "offset":
@@ -182,9 +182,9 @@ def ambient_facts() -> AmbientFacts:
 
 
 class AmbientTable:
-    """The ambient facts that have been read, by the picture that native code has of the state: two equal pictures mean equal facts.
+    """A cache of ambient facts, by the native core's picture of the state: equal pictures mean equal facts.
 
-    A capture asks for the facts four times for each graph, and to read them takes longer than to run an operator.
+    A capture needs the facts four times for each graph, and to read them takes longer than to run an operator.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class AmbientTable:
         if known is not None:
             return known
         facts = ambient_facts()
-        # They are those of the picture only if nothing has changed while Python ran.
+        # They belong to the picture only if nothing changed while Python ran.
         if picture is not None and picture_ambient() == picture:
             if len(self._by_picture) >= _MOST_PICTURES:
                 self._by_picture.clear()
@@ -230,17 +230,17 @@ def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
     if len(old) != len(new):
         return f"{len(old)} facts -> {len(new)} facts"
     differing = [(name, a, b) for name, a, b in zip(names, old, new, strict=True) if not _agrees(name, a, b)]
-    # What a tensor's other facts say of it decides most of its dispatch keys.
-    told = [part for part in differing if part[0] != "dispatch_keys"] or differing
-    return ", ".join([f"{_IN_WORDS.get(name, name)} {_text(name, a)} -> {_text(name, b)}" for name, a, b in told])
+    # A tensor's other facts determine most of its dispatch keys.
+    shown = [part for part in differing if part[0] != "dispatch_keys"] or differing
+    return ", ".join([f"{_IN_WORDS.get(name, name)} {_text(name, a)} -> {_text(name, b)}" for name, a, b in shown])
 
 
-# What facts are called where their names are not PyTorch's.
+# The names of facts in messages, where they are not those of the fields.
 _IN_WORDS = MappingProxyType({"cls": "class", "dispatch_keys": "dispatch keys", "dispatch_include": "dispatch keys", "dispatch_exclude": "dispatch keys"})
 
 
 def _text(name: str, value: Any) -> str:
-    """Returns a fact as a person would write it: key sets and classes by their names."""
+    """Returns the text of a fact for messages: key sets and classes by their names."""
     if name.startswith("dispatch"):
         return str(torch._C.DispatchKeySet.from_raw_repr(value)).removeprefix("DispatchKeySet")
     if is_a(value, type):
@@ -249,28 +249,28 @@ def _text(name: str, value: Any) -> str:
 
 
 def without_sizes(facts: TensorFacts) -> TensorFacts:
-    """Returns the facts of a tensor with as many sizes and strides, any of them."""
+    """Returns the facts of a tensor with the same number of dimensions, of any sizes and strides."""
     unknown = (None,) * len(facts.sizes)
     return facts._replace(sizes=unknown, strides=None if facts.strides is None else unknown)
 
 
 def sizes_text(sizes: tuple[int | None, ...]) -> str:
-    """Sizes as a tuple is written, any size as a question mark."""
+    """Formats sizes like a tuple, with a question mark for any size."""
     texts = ["?" if size is None else str(size) for size in sizes]
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def has_tangent(t: torch.Tensor) -> bool:
-    """Returns whether ``t`` carries a tangent at the level of forward-mode gradients that is open."""
+    """Returns whether ``t`` has a tangent at the current level of forward-mode gradients."""
     if forward_ad._current_level < 0 or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    # Nobody's modes see this.
+    # Hides this operator from user modes.
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         return torch._VF._unpack_dual(t, level=forward_ad._current_level)[1] is not None
 
 
 def storage_of(value: Any) -> int:
-    """Returns the address of a tensor's storage; 0 for a number, and for what shares with none: sparse tensors and some wrappers."""
+    """Returns the address of a tensor's storage; 0 for a number, and for tensors without one: sparse ones and some wrappers."""
     with torch._C.DisableTorchFunction():
         try:
             return int(_STORAGE(value)._cdata)

@@ -1,4 +1,4 @@
-"""Which control rules hold: a number for the process and one for the thread, guarded with the rest of the ambient state."""
+"""Numbers for the control rules in force: one for the process and one for the thread, guarded with the other ambient state."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# Beyond this many different nestings of blocks they get new numbers: programs captured in them are captured again.
+# After this many different nestings of blocks, all get new numbers: code in them is captured again.
 MOST_NESTINGS = 1000
 
 
 @functools.cache
 def _setter() -> Callable[[int, int], None] | None:
-    # The core imports this package's facts when it is loaded, so that it can't be imported from here before.
+    # Not imported at the top: the core imports this package's facts when it is loaded.
     try:
         return getattr(importlib.import_module("fineline._native"), "set_rules", None)
     except ImportError:
@@ -23,7 +23,7 @@ def _setter() -> Callable[[int, int], None] | None:
 
 
 class Rulebook:
-    """Programs that were captured under other rules do not fit. A number is never given twice; 0 is a thread that is in no block."""
+    """Numbers the rules in force: programs captured under other numbers do not fit. Numbers are unique; 0: a thread in no block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,18 +31,18 @@ class Rulebook:
         self._nestings: dict[tuple, int] = {(): 0}
         self._local = threading.local()
         self._process = 0
-        # What the process's stance adds: None, or what keeps all programs from fitting but those captured under it.
+        # The stance of the process: None, or a key that only programs captured under it fit.
         self._stance: Any = None
         self._stances: dict[tuple, int] = {}
 
     def changed(self) -> None:
-        """Gives the process a new number, because its rules have changed."""
+        """Assigns a new number to the process, because its rules have changed."""
         with self._lock:
             self._process = next(self._fresh)
-        self._told()
+        self._publish()
 
     def set_blocks(self, blocks: tuple) -> None:
-        """This thread is in these blocks, the outermost first; equal ones have the same number."""
+        """Sets the blocks that this thread is in, outermost first; equal blocks have the same number."""
         with self._lock:
             if len(self._nestings) > MOST_NESTINGS:
                 self._nestings = {(): 0}
@@ -50,17 +50,17 @@ class Rulebook:
             if number is None:
                 number = self._nestings[blocks] = next(self._fresh)
         self._local.number = number
-        self._told()
+        self._publish()
 
     def set_stance(self, stance: Any) -> None:
         """Sets the stance of the process. The same stance under the same rules gets the same number, so that its programs fit again."""
         self._stance = stance
-        self._told()
+        self._publish()
 
-    def _told(self) -> None:
-        tell = _setter()
-        if tell is not None:
-            tell(*self.facts())
+    def _publish(self) -> None:
+        set_rules = _setter()
+        if set_rules is not None:
+            set_rules(*self.facts())
 
     def facts(self) -> tuple[int, int]:
         return self._process_now(), getattr(self._local, "number", 0)

@@ -1,9 +1,9 @@
-"""The stack machine of ``relation`` guards: numbers go in, one comes out, and no code of a user can run.
+"""The stack machine of ``relation`` guards: it computes one number from others, and cannot run user code.
 
 A program is a tuple of ``(op, arg)``: ``("leaf", i)`` and ``("const", number)`` push a number, and each other operator, whose ``arg`` is
-None, replaces its operands by its result. Integers have 64 bits and floats are doubles; both do as Python's do. Where that gives no
-result (an overflow, a division by zero, a complex power) there is BAD, which makes every result BAD but those of ``and``, ``or`` and
-``select`` that the other operands decide, whatever their order.
+None, replaces its operands by its result. Integers have 64 bits and floats are doubles; both behave as in Python. An operation without
+a result (an overflow, a division by zero, a complex power) yields BAD. A BAD operand makes every result BAD, except those of ``and``,
+``or`` and ``select`` that the other operands decide, in any order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fineline.kinds import is_a
 
 Code = tuple[tuple[str, Any], ...]
 
-# Of leaves, and of numbers on the stack: the native interpreter has room for so many.
+# The most leaves, and the most numbers on the stack: the native interpreter's room.
 MOST = 64
 LEAST_INTEGER, MOST_INTEGER = -(2**63), 2**63 - 1
 BAD = None
@@ -26,7 +26,7 @@ BAD = None
 def _power(base: Any, exponent: Any) -> Any:
     if type(base) is float or type(exponent) is float:
         return float(base) ** float(exponent)
-    # Without the bound on the exponent, a number of any length would be computed only to find that it is too long.
+    # Without the bound on the exponent, a huge number would be computed only to be rejected.
     if exponent < 0 or (exponent > 63 and abs(base) > 1):
         raise ValueError("no such integer")
     return base**exponent
@@ -56,7 +56,7 @@ OPERANDS = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2) | {"and": 2, "or":
 
 
 def run(code: Code, leaves: Sequence[int | float]) -> Any:
-    """Returns what a program computes from its leaves; BAD if it has no result."""
+    """Returns the result of a program for its leaves; BAD if it has none."""
     stack: list[Any] = []
     for op, arg in code:
         if op == "leaf":
@@ -82,18 +82,18 @@ def _apply(op: str, operands: list[Any]) -> Any:
         return BAD
     try:
         result = UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
-    except (ArithmeticError, TypeError, ValueError):  # a float has no bits
+    except (ArithmeticError, TypeError, ValueError):  # for example a bit operator on a float
         return BAD
     return result if type(result) is float or is_integer(result) else BAD
 
 
 def is_integer(value: Any) -> bool:
-    """Returns whether the interpreter has such an integer; a bool is one, as in Python."""
+    """Returns whether the stack machine can represent an integer; a bool is one, as in Python."""
     return type(value) in (int, bool) and LEAST_INTEGER <= value <= MOST_INTEGER
 
 
 def check_code(code: Iterable[tuple[str, Any]], n_leaves: int) -> None:
-    """Refuses a program that does not end with one number, or needs more room than there is."""
+    """Raises ValueError for a program that does not end with one number, or needs too much room."""
     depth = 0
     for op, arg in code:
         if op == "leaf":

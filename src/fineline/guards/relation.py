@@ -1,4 +1,4 @@
-"""A symbolic expression over sizes and numbers in the three forms that are run: a guard, Python text, and nodes of a graph."""
+"""Converts a symbolic expression over sizes and numbers to its executable forms: a guard, Python text, or nodes of a graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Number = int | float
 
 
 class Leaf(NamedTuple):
-    """A number that a guard reads: a tensor's "size" or "stride" number ``at``, its "offset", or the "number" that a register holds."""
+    """A number that a guard reads: a tensor's "size" or "stride" number ``at``, its "offset", or the "number" in a register."""
 
     kind: str
     register: int
@@ -30,7 +30,7 @@ class Leaf(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """The payload of a ``relation`` step; ``text`` is for people."""
+    """The payload of a ``relation`` step; ``text`` is for messages."""
 
     leaves: tuple[Leaf, ...]
     code: Code
@@ -59,7 +59,7 @@ TARGETS: dict[str, Callable] = {
 
 # -- a guard ------------------------------------------------------------------------------------------------------------
 def relation_of(expr: sympy.Basic | Term, leaves: Mapping[sympy.Symbol, Leaf], names: Mapping[sympy.Symbol, str]) -> Relation | None:
-    """Returns the guard that ``expr`` is true; None if the stack machine has not all that this takes."""
+    """Returns the guard that ``expr`` is true; None if the stack machine cannot compute it."""
     try:
         term = term_of(expr)
         symbols = symbols_of(term)
@@ -109,7 +109,7 @@ def _instructions(term: Term, symbols: list[sympy.Symbol]) -> Iterator[tuple[str
 
 # -- Python text --------------------------------------------------------------------------------------------------------
 def python_text(expr: sympy.Basic | Term, names: Mapping[sympy.Symbol, str]) -> str:
-    """Returns Python source that computes ``expr`` with the builtins and ``math``. Each name in it may stand before a dot."""
+    """Returns Python source that computes ``expr`` with builtins and ``math``. ``names``: the source of each symbol."""
     return _text(term_of(expr), names)
 
 
@@ -147,8 +147,8 @@ def _constant(value: Number) -> ast.expr:
 def nodes_of(
     expr: sympy.Basic | Term, env: Mapping[sympy.Symbol, fx.Node], graph: fx.Graph, cache: dict[Term, fx.Node | Number] | None = None
 ) -> fx.Node | Number:
-    """Returns the node that computes ``expr`` from the nodes of its symbols, made with all that it takes where ``graph`` inserts; a constant
-    as it is. ``cache`` has what was made before: it serves as long as its nodes stand before the place."""
+    """Returns the node that computes ``expr`` from the nodes of its symbols, made at the graph's insertion point, or a constant.
+    ``cache`` contains nodes made before; it is valid while they come before the insertion point."""
     return _node(term_of(expr), env, graph, {} if cache is None else cache)
 
 
@@ -178,7 +178,7 @@ def _call(target: Callable, args: Any, graph: fx.Graph) -> Any:
 
 
 def _alike(parts: list[Any], graph: fx.Graph) -> list[Any]:
-    """Makes a constant operand of ``torch.sym_ite`` symbolic if the other is: it takes two symbolic values or two plain ones."""
+    """Makes a constant operand of ``torch.sym_ite`` symbolic if the other is: it accepts two symbolic values or two plain ones."""
     condition, yes, no = parts
 
     def beside(value: Any, other: Any) -> Any:

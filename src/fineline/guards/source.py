@@ -13,10 +13,10 @@ from fineline.identity import AddressMap
 from fineline.kinds import is_a
 
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
-# Characters of a key.
+# The most characters of a key in a text.
 MOST_OF_KEY = 200
 _TYPE_DICT: Any = type.__dict__["__dict__"]
-# Where a module keeps what it has under a name.
+# The dicts in which a module stores its submodules, parameters and buffers by name.
 MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 # Never written to: a source that has children has a dict of its own.
 _NO_CHILDREN: dict[Any, Any] = {}
@@ -34,12 +34,12 @@ class Source:
         self.op = op
         self.key = key
         self.value = value
-        # Most sources are the last of their path: a table is made with the first entry.
+        # Most sources have no children and few checks: a table is made for the first entry.
         self.children: dict[Any, Source] = _NO_CHILDREN
         self.checked: set[Any] = _NO_CHECKS
 
     def variable(self) -> str | None:
-        """Returns the name of the variable that a function's closure cell holds, during the capture: the function is forgotten then."""
+        """Returns the name of the variable in a function's closure cell, or None. `close` ends this: it forgets the function."""
         closure = self.parent
         function = closure.parent.value if self.op == "index" and closure is not None and closure.parent is not None else None
         code = getattr(function, "__code__", None)
@@ -69,7 +69,7 @@ class Source:
 
 
 def member_text(descriptor: Any, of: str) -> str:
-    """Returns what a member is called. Where the class that has it is fineline's own, its ``MEMBER_TEXTS`` say what it is to the user."""
+    """Returns the text of a member. If its class is fineline's own, ``MEMBER_TEXTS`` has the text for users."""
     name = getattr(descriptor, "__name__", "?")
     texts = _TYPE_DICT.__get__(getattr(descriptor, "__objclass__", type(descriptor))).get("MEMBER_TEXTS")
     text = texts.get(name, texts.get("")) if is_a(texts, MappingProxyType) else None
@@ -84,7 +84,7 @@ def root_of(src: Source) -> Source:
 
 
 class _Nowhere:
-    """The interpreter of a capture that has ended."""
+    """Replaces the interpreter of a capture that has ended."""
 
     frame = None
 
@@ -96,7 +96,7 @@ _NOWHERE = _Nowhere()
 
 
 class _NoFrame:
-    """The frame of steps that no instruction needs."""
+    """The frame of guard steps that belong to no instruction."""
 
     info, ip = None, 0
 
@@ -107,7 +107,7 @@ _NO_FRAME: Any = _NoFrame()
 class Reads:
     """The sources by their registers, and the instruction that made each guard step.
 
-    Side by side, without a tuple for each: a call of 85 graph breaks has 24,000 steps, and the garbage collector looks at every object.
+    Lists in parallel, without a tuple for each step: a call with 85 graph breaks has 24,000, and the garbage collector visits each object.
     """
 
     __slots__ = ("infos", "ips", "sources")
@@ -118,7 +118,7 @@ class Reads:
         self.ips: list[int] = []
 
     def source(self, step: Step) -> Source | None:
-        """Returns what ``step`` reads or checks."""
+        """Returns the source that ``step`` reads or checks; the first of several; None if there is none."""
         op, reg, parent, payload = step
         if op == "relation" and payload.leaves:
             reg = payload.leaves[0].register
@@ -128,7 +128,7 @@ class Reads:
         return self.sources[reg] if reg >= 0 else None
 
     def place(self, at: int) -> tuple[Any, int] | None:
-        """Returns the code and the instruction that step number ``at`` is for."""
+        """Returns the code and the instruction that need step number ``at``, or None."""
         info = self.infos[at]
         return None if info is None else (info, self.ips[at])
 
@@ -140,26 +140,26 @@ class GuardBuilder:
         self.steps: list[Step] = []
         self.reads = Reads()
         self.interp: Any = interp
-        # Guards hold what is pinned.
+        # Addresses are safe, because guards hold the pinned objects.
         self._pins: AddressMap[Source] = AddressMap()
         self._roots: dict[int, Source] = {}
         self._type_attrs: dict[tuple[int, str], Source] = {}
         self._lacks: set[tuple[int, str]] = set()
         self._distinct: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
-        # What is known of tensors, by their registers.
+        # The facts of tensors, by their registers.
         self.tensors: dict[int, Any] = {}
 
     def close(self) -> None:
         """Ends reading: cuts the references between sources and to the interpreter, because they would be cycles.
 
-        Nodes of graphs may have sources, and graphs go with a collection only: these must not hold what the user's code holds.
+        Nodes of graphs may refer to sources, and only a garbage collection frees graphs: sources must not keep user objects alive.
         """
         self.interp = _NOWHERE
         for src in self.reads.sources:
             src.children, src.checked, src.value = _NO_CHILDREN, _NO_CHECKS, None
 
     def _add(self, step: Step, placed: bool = True) -> None:
-        """Adds a guard step. ``placed``: the instruction that runs now reads the value."""
+        """Adds a guard step. ``placed``: the current instruction reads the value."""
         frame, reads = (placed and self.interp.frame) or _NO_FRAME, self.reads
         self.steps.append(step)
         reads.infos.append(frame.info)
@@ -182,7 +182,7 @@ class GuardBuilder:
         return [self._roots[i] for i in sorted(self._roots)]
 
     def pin(self, obj: Any, name: str) -> Source:
-        """Returns a source for an object that the program itself holds."""
+        """Returns a source for an object that the program itself keeps alive."""
         src = self._pins.get(obj)
         if src is None:
             src = self._pins[obj] = self._new(None, "pin", name, obj, obj)
@@ -200,7 +200,7 @@ class GuardBuilder:
             self._add(("type_lacks", -1, -1, (cls, name)))
 
     def access(self, parent: Source, op: str, key: Any, value: Any) -> Source:
-        """Returns the source of a value reached from ``parent``; ``value`` is what is there now."""
+        """Returns the source of a value read from ``parent``; ``value`` is the current value."""
         if type(key) is str:
             ident: Any = key if op == "key" else (op, key)
         elif op == "key":
@@ -233,24 +233,24 @@ class GuardBuilder:
             self._add((op, -1, src.reg, payload))
 
     def tensor(self, src: Source, facts: Any) -> None:
-        """Adds a check, once, of what a tensor is."""
+        """Adds a check of a tensor's facts, once."""
         if "tensor" not in src.checked:
             self.tensors[src.reg] = facts
             self.check(src, "tensor", facts)
 
     def distinct(self, ones: Iterable[Source], others: Iterable[Source] = ()) -> None:
-        """Adds a check, once, that ``ones`` are different objects, and none of them one of ``others``."""
+        """Adds a check, once, that ``ones`` are different objects, and that none is among ``others``."""
         payload = (tuple([src.reg for src in ones]), tuple([src.reg for src in others]))
         if payload[0] and len(payload[0]) + len(payload[1]) > 1 and payload not in self._distinct:
             self._distinct.add(payload)
             self._add(("distinct", -1, -1, payload))
 
     def relation(self, relation: Relation) -> None:
-        """Adds a relation between sizes and numbers that sources hold."""
+        """Adds a check of a relation between sizes and numbers in sources."""
         self._add(("relation", -1, -1, relation), placed=False)
 
     def storages(self, sources: list[Source], pattern: tuple[int, ...]) -> None:
-        """Adds a check of which of ``sources`` share memory; ``pattern``: of each, the first that it shares with."""
+        """Adds a check of which ``sources`` share memory; ``pattern``: for each, the first source that it shares memory with."""
         self._add(("storages", -1, -1, (tuple([src.reg for src in sources]), pattern)), placed=False)
 
     def ambient(self, facts: tuple) -> None:

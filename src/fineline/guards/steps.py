@@ -1,4 +1,4 @@
-"""The instruction set of a guard program: how a value is reached, and what must hold of it.
+"""The instruction set of guard programs: steps that read values, and steps that check them.
 
 A guard program is a list of steps over registers. A step is a tuple
 ``(op, dst, src, payload)``; ``dst`` and ``src`` are register numbers, less than

@@ -1,4 +1,4 @@
-"""Expressions over sizes and numbers, as PyTorch's symbolic shapes make them, brought down to few operators with Python's meaning."""
+"""Reduces the sympy expressions of PyTorch's symbolic shapes to a few operators with the meaning that they have in Python."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from torch.utils._sympy import functions as fn
 from torch.utils._sympy.numbers import int_oo
 
-# A float to a natural power up to this one is written as a product: programs compute it so.
+# The largest natural power of a float that becomes a product, as programs compute it.
 LONGEST_PRODUCT = 8
 
 
 class Term(NamedTuple):
     """An operator and its operands.
 
-    A leaf has one operand that is no term: ``symbol``, ``int``, ``float`` and ``bool``. The operators are those of the stack machine of
-    relations, where ``add``, ``mul``, ``min``, ``max``, ``and`` and ``or`` may have more than two operands; besides, ``bit_and``,
-    ``bit_or``, ``bit_xor``, ``round_to``, and functions of the math module under their own names.
+    A leaf has one operand that is not a term: ``symbol``, ``int``, ``float`` and ``bool``. The operators are those of the stack
+    machine of relations, where ``add``, ``mul``, ``min``, ``max``, ``and`` and ``or`` may have more than two operands, and
+    ``bit_and``, ``bit_or``, ``bit_xor``, ``round_to``, and functions of the math module under their own names.
     """
 
     op: str
@@ -29,7 +29,7 @@ class Term(NamedTuple):
 
 
 class Unsupported(ValueError):
-    """An expression that cannot be written in the form asked for."""
+    """An expression cannot be written in the requested form."""
 
 
 PLAIN: dict[Any, str] = {
@@ -94,7 +94,7 @@ def _has_fraction(expr: Any) -> bool:
 
 
 def _divided(expr: Any) -> Term | None:
-    """Returns a sum or product of rationals with division in it, divided once and last; None if it is no such thing."""
+    """Returns a sum or product of rationals that contains divisions as one division at its end; None for another expression."""
     if not (expr.is_rational and _has_fraction(expr)):
         return None
     numerator, denominator = expr.as_numer_denom()
@@ -118,7 +118,7 @@ def _sum(expr: Any) -> Term:
     divided = _divided(expr)
     if divided is not None:
         return divided
-    if not expr.is_integer:  # the order of floats counts
+    if not expr.is_integer:  # the order of float additions matters
         return Term("add", tuple([term_of(arg) for arg in expr.args]))
     signed = [(arg.as_coeff_Mul()[0].is_negative, arg) for arg in sorted(expr.args, key=lambda arg: bool(arg.is_Number))]
     plus = [term_of(arg) for negative, arg in signed if not negative]

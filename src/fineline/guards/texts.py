@@ -1,4 +1,4 @@
-"""Values as messages show them: in the user's words, without addresses, and without running any of the user's code."""
+"""Formats values for messages: in the user's words, without addresses, and without running user code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from fineline.kinds import is_a
 
-# C writes their texts, and what these say is all that there is to such a value.
+# Types whose texts C writes, and which describe the whole value.
 _PLAIN = (
     type(None), bool, int, float, complex, bytes, bytearray, range, type(Ellipsis), type(NotImplemented), torch.dtype, torch.device, torch.layout,
     torch.memory_format, torch.Size, np.dtype, np.generic,
@@ -26,12 +26,12 @@ _FUNCTIONS = (types.FunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPa
 _DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
-# Of a container, so many items are shown, and of those in it so deep.
+# The most items that are shown of a container, and the most levels of containers in it.
 _MOST_ITEMS, _DEEPEST = 8, 2
 
 
 def value_text(value: Any, most: int = 80) -> str:
-    """Returns at most so many characters that say what a value is."""
+    """Returns a text for a value, of at most ``most`` characters."""
     text = _text(value, _DEEPEST, most)
     return text if len(text) <= most else text[: most - 3] + "..."
 
@@ -55,13 +55,13 @@ def _text(value: Any, depth: int, most: int) -> str:
         return _pairs(value, depth, most)
     for base in _BASES:
         if is_a(value, base):
-            # What it holds as one of these, whatever it says of itself.
+            # Its value as the base type, without the methods of its own class.
             return f"{t.__qualname__}({_text(base.__pos__(value) if base in (int, float) else base.__getitem__(value, slice(None)), depth, most)})"
     return _object(value, t)
 
 
 def _number(value: int) -> str:
-    # Python refuses to write out longer ones.
+    # Python refuses to convert longer ones to text.
     return repr(value) if value.bit_length() < 1000 else f"an int of {value.bit_length()} bits"
 
 

@@ -1,4 +1,4 @@
-"""Rules that declare graph breaks: for one reason, in the code that a selector is about; moved lines change nothing."""
+"""Rules that declare graph breaks: by the id of the break and the code that a selector names, not by lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def breaking(given: Mapping[str, Any] | None, folder: Path | None = None) -> Ite
 
 
 def check_id(error: Any) -> None:
-    """Raises `BadRule` for what is not the id of a graph break."""
+    """Raises `BadRule` if ``error`` is not the id of a graph break."""
     known = [name for name in REFUSALS if name.startswith(("FL4", "FL5"))]
     if error not in known:
         close = difflib.get_close_matches(str(error), known, n=1)
@@ -41,7 +41,7 @@ def check_id(error: Any) -> None:
 
 
 def check_place(selector: Selector) -> None:
-    """Raises `BadRule` for a selector that is not about Python code."""
+    """Raises `BadRule` for a selector that does not select Python code."""
     operators = selector.kind in ("operator", "dispatch") or (selector.kind == "glob" and selector.key[0] == "operator")
     if operators or (selector.kind in ("object", "class", "method") and not any(True for _ in _codes(selector))):
         step = "Name the function, class, module or file whose lines may break the graph; disallow=[...] is for an operator."
@@ -49,7 +49,7 @@ def check_place(selector: Selector) -> None:
 
 
 def place_text(code: types.CodeType, module: Any) -> str:
-    """Returns a selector for the function that ``code`` is of, as a person would write it: its name, or else its file."""
+    """Returns the text of a selector for the function of ``code``: the function's name, or else its file."""
     name = f"{module}.{code.co_qualname.partition('.<locals>')[0]}"
     return name if "<" not in name and exists(name) else code.co_filename
 
@@ -63,7 +63,7 @@ class BreakRules:
             self._by_id.setdefault(rule.error, []).append(rule)
 
     def decide(self, error: str, code: types.CodeType, module: Any) -> Rule | None:
-        """Returns the rule for a graph break of that id in that code, which is of the module of that name; None, if there is none."""
+        """Returns the rule for a graph break with the id ``error`` in ``code`` of the module named ``module``, or None."""
         return next((rule for rule in reversed(self._by_id.get(error, ())) if _is_in(rule.selector, code, module)), None)
 
 
@@ -81,7 +81,7 @@ def _is_in(s: Selector, code: types.CodeType, module: Any) -> bool:
 
 
 def _codes(s: Selector) -> Iterator[types.CodeType]:
-    """Returns the code of the functions that a selector names."""
+    """Yields the code of the functions that a selector names."""
     if s.kind == "name":
         yield from [code for meant in stands_for(s.text) if meant.kind != "name" for code in _codes(meant)]
     elif s.kind == "class":
@@ -102,5 +102,5 @@ def _code_of(member: Any) -> Collection[types.CodeType]:
 
 
 def _contains(outer: types.CodeType, code: types.CodeType) -> bool:
-    """Returns whether ``code`` is ``outer``, or of a function, class body or comprehension in it."""
+    """Returns whether ``code`` is ``outer``, or the code of a function, class body or comprehension in it."""
     return outer is code or any(_contains(inner, code) for inner in outer.co_consts if is_a(inner, types.CodeType))

@@ -1,4 +1,4 @@
-"""``error_on_graph_break``: blocks in which a graph break is an error, or is none again."""
+"""``error_on_graph_break``: blocks in which a graph break is an error, or is allowed again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fineline.policy.scope_stack import SCOPE
 
 
 class Strictness(Policy):
-    """A block without rules of its own, which captured code enters and leaves as it does other policies."""
+    """A block without rules, which captured code enters and leaves like any policy."""
 
     __slots__ = ("flag",)
     flag: bool
@@ -45,15 +45,15 @@ STRICT, LENIENT = Strictness(True), Strictness(False)
 
 
 def error_on_graph_break(error_on_graph_break: bool) -> Strictness:
-    """Returns a context manager and decorator: whether a graph break in what it encloses is an error. ``fullgraph=True`` stands above it.
+    """Returns a context manager and decorator that sets whether a graph break is an error. ``fullgraph=True`` overrides it.
 
-    Inside of captured code and around calls of it alike.
+    It works inside captured code and around calls of it.
     """
     return STRICT if error_on_graph_break else LENIENT
 
 
 def breaks_here(breaks: str) -> str:
-    """Returns which graph breaks may be where capture is now, in a region whose option is ``breaks``."""
+    """Returns which graph breaks are allowed at the current place of a capture, in a region with the option ``breaks``."""
     if breaks != "none":
         for block in reversed(SCOPE.blocks):
             if is_a(block, Strictness):

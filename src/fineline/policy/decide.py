@@ -1,4 +1,4 @@
-"""Which rule decides about a target: the more specific selector, then the inner scope, then the later declaration."""
+"""Decides which rule applies to a target: that with the more specific selector, then the inner scope, then the later declaration."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fineline.policy.text_rules import TextRules
 
 
 class Rules:
-    """The rules of some nested policies, by what they select. The order is from outside in: what comes later stands before."""
+    """The rules of nested policies, by what they select. They are ordered from the outside in; a later rule takes precedence."""
 
     def __init__(self, rules: Iterable[Rule], fired: Counter[Rule] | None = None) -> None:
         self.all = tuple(rules)
-        # Whether one of them may make a call an error, which is to leave nothing behind.
+        # Whether a rule may make a call an error; such a call must have no effect.
         self.refuse = any([rule.verb in ("forbid", "allow") and rule.declared for rule in self.all])
-        # How often each rule has decided something; those that never did are there too.
+        # How often each rule has decided; includes those that never did.
         self.fired: Counter[Rule] = Counter() if fired is None else fired
         for rule in self.all:
             self.fired.setdefault(rule, 0)
@@ -44,7 +44,7 @@ class Rules:
             elif s.kind != "glob":
                 self.operators.add(s, rule)
         self._by_text = bool(self._text)
-        # Whether a rule selects what is called: most captures have none, and ask at each call.
+        # Whether a rule selects callables: most captures have none, and read this at each call.
         self._selects_calls = bool(self.exact) or self._by_text
         self.by_dispatch = self.operators.are_about_dispatch
         self.allowed_by_torch = allowed_by_torch()
@@ -52,7 +52,7 @@ class Rules:
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
     def decide(self, fn: Any, args: Any = ()) -> Rule | None:
-        """Returns the rule for a call of ``fn``: a function, a class, or an object that is called."""
+        """Returns the rule for a call of ``fn``: a function, a class, or another callable object."""
         if not self._selects_calls and not (MARKS.objects or MARKS.holders) and id(args[0] if fn is APPLY and args else fn) not in self.allowed_by_torch:
             return None
         t = type(fn)
@@ -81,26 +81,26 @@ class Rules:
         return rule
 
     def known(self, fn: Any, args: Any = ()) -> Rule | None:
-        """Returns the rule that `decide` gives; that it decides something is not counted."""
+        """Returns the rule of `decide`, but does not count the decision."""
         rule = self.decide(fn, args)
         if rule is not None:
             self._hits.pop()
         return rule
 
     def told_to_look(self, fn: Any, args: Any) -> str:
-        """Returns what to add to the reason why ``fn`` runs eagerly, if a rule has said that it is to be looked into."""
+        """Returns a text to add to the reason why ``fn`` runs eagerly, if a "trace" rule selects it; else empty."""
         own = (getattr(fn, "__module__", None) or "").partition(".")[0] == "fineline"
-        # It has been counted when the call was met.
+        # `decide` has counted the rule at the call.
         rule = None if own else self.known(fn, args)
         return f"; there is nothing to look into for {rule}" if rule is not None and rule.verb == "trace" else ""
 
     def settle(self) -> None:
-        """Counts what has been decided since the last time; not at each decision, as a rule's hash takes half of one."""
+        """Counts the decisions since the last call. A count at each decision would take half as long as the decision."""
         self.fired.update(self._hits)
         self._hits.clear()
 
     def _of_holder(self, fn: Any, holder: Any) -> Rule | None:
-        """Returns the rule or mark of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
+        """Returns the rule or mark of an object or class whose method ``fn`` is, for a call with ``holder`` as first argument."""
         if not MARKS.holders:
             return self.exact.of_holder(fn, holder)
         exact = self.exact
@@ -118,7 +118,7 @@ class Rules:
         return None
 
     def _kin(self, cls: type) -> Iterable[type]:
-        """Returns what of ``cls`` and the classes that it inherits from a rule or a mark is about, the nearest first."""
+        """Returns ``cls`` and its base classes, those with a rule or a mark, the nearest first."""
         if MARKS.holders:
             return [k for k in cls.__mro__ if self.exact.class_rule(k) is not None or id(k) in MARKS.objects]
         return self.exact.kin(cls)
@@ -128,12 +128,12 @@ class Rules:
         return self._text.look(module, "", file, None)
 
     def decide_names(self, pattern: str, file: str | None) -> Rule | None:
-        """Returns the rule for whatever has a name that fits a pattern, in a module of that file, and is selected by nothing else."""
+        """Returns the rule for objects in the module of ``file`` whose names match ``pattern`` and that no other rule selects."""
         module, _, name = pattern.rpartition(".")
         return self._text.look(module or None, name, file, None)
 
     def decide_break(self, error: str, code: types.CodeType, module: Any) -> Rule | None:
-        """Returns the rule that declares a graph break of that id in that code, which is of the module of that name."""
+        """Returns the rule that declares a graph break with the id ``error`` in ``code`` of the module named ``module``, or None."""
         rule = self._breaks.decide(error, code, module)
         if rule is not None:
             self._hits.append(rule)
@@ -141,10 +141,10 @@ class Rules:
 
     # -- operators -----------------------------------------------------------------------------------------------------
     def decide_operator(self, name: str | None, reached: Iterable[str], function: str | None = None) -> Rule | None:
-        """Returns the rule for an operator of that name, which comes down to the ``reached`` ones of the dispatcher.
+        """Returns the rule for the operator ``name``, which dispatches to the operators ``reached``.
 
-        ``function``: the name of the function that is called, where an argument makes it another operator: ``F.relu(x, inplace=True)``
-        is `F.relu`, and the operator ``aten::relu_``.
+        ``function``: the name of the called function, if an argument makes it another operator: ``F.relu(x, inplace=True)`` calls
+        `F.relu`, and the operator ``aten::relu_``.
         """
         rule = self.operators.decide(name, reached, function)
         if rule is not None:
@@ -153,9 +153,9 @@ class Rules:
 
 
 def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rules | None:
-    """Returns the rules for a capture that this thread begins in a region of that policy; None: there are none at all.
+    """Returns the rules for a capture that this thread begins in a region with the policy ``region``; None if there are none.
 
-    ``fired`` goes on counting how often each decides.
+    ``fired`` continues to count the decisions of each rule.
     """
     layers = [(PROCESS, SCOPE.process), (REGION, region), *[(BLOCK, block) for block in SCOPE.blocks]]
     rules = [rule._replace(scope=scope) for scope, policy in layers if policy is not None for rule in policy.rules]
@@ -165,6 +165,6 @@ def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rule
 
 
 def allowed_by_torch() -> Collection[int]:
-    """Returns the ids of the functions that PyTorch's own ``allow_in_graph`` was given, which drops those that die."""
+    """Returns the ids of the functions that PyTorch's own ``allow_in_graph`` has marked; PyTorch drops those of dead functions."""
     known = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_allowed_callable_ids", None)
     return getattr(known, "function_ids", None) or ()

@@ -1,4 +1,4 @@
-"""The decorators and calls that mark one thing: `disable`, `allow_in_graph`, `disallow_in_graph`, and their kin."""
+"""The decorators and calls that mark one object: `disable`, `allow_in_graph`, `disallow_in_graph`, and others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Disabled(contextlib.ContextDecorator):
 
     @property
     def rule(self) -> Rule:
-        """Returns the rule that it sets as a context manager."""
+        """Returns the rule that the block sets."""
         return block_rule(self.place, self.reason)
 
     def __enter__(self) -> Disabled:
@@ -48,10 +48,10 @@ class Disabled(contextlib.ContextDecorator):
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
     """Keeps ``fn`` out of captures: it runs in Python, with everything it calls.
 
-    With ``recursive=False`` only its own frame does; what it calls is captured again. A function gives a new callable, and the
-    original stays as it is; a class or an ``nn.Module`` instance is marked and returned; lists and tuples give the same of each.
-    Without ``fn`` a decorator, and a context manager: in ``with disable():`` nothing is captured at all. Signature:
-    ``torch.compiler.disable``'s.
+    With ``recursive=False`` only its own frame does; the functions that it calls are captured again. For a function, returns a
+    new callable and leaves the original unchanged; a class or an ``nn.Module`` instance is marked and returned; for a list or
+    tuple, returns one of the results. Without ``fn``, returns a decorator and context manager: ``with disable():`` captures
+    nothing in the block. The signature is that of ``torch.compiler.disable``.
     """
     place = caller()
     if fn is None:
@@ -94,8 +94,8 @@ def _wrapper(fn: Any) -> Callable[..., Any]:
 class DisabledFunction:
     """A function, found under its own name, that `disable` keeps out of captures.
 
-    A wrapper that is a function could not be pickled, nor a module that holds it: pickle would find the original under that name.
-    Decorators get a function: there the name leads to what they give.
+    A wrapper function could not be pickled, nor a module that contains it: pickle would find the original under its name. As a
+    decorator, `disable` returns a wrapper function, because the name then refers to the wrapper.
     """
 
     def __init__(self, fn: Callable[..., Any], again: Callable[[Any], Any]) -> None:
@@ -124,7 +124,7 @@ class DisabledFunction:
 
 
 def _has_name(fn: Any) -> bool:
-    """Returns whether pickle finds ``fn`` as a function of a module, or as a C function. A class's own methods are replaced, as a rule."""
+    """Returns whether pickle finds ``fn`` by its name in a module, or as a C function. False for the methods of classes."""
     return is_a(fn, types.BuiltinFunctionType) or (is_a(fn, types.FunctionType) and _found(fn) is fn)
 
 
@@ -146,7 +146,7 @@ class TraceAll(Policy):
         return traced
 
 
-# One for all, so that programs captured in one such block fit the calls in another.
+# One object, so that programs captured in one such block fit calls in another.
 TRACE_ALL = TraceAll.of((Rule("trace", Selector(GLOB, "glob", ("name", "*"), "*"), "dont_skip_tracing"),))
 
 
@@ -156,7 +156,7 @@ def dont_skip_tracing(fn: Any = None) -> Any:
 
 
 def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector], None] | None = None) -> Any:
-    """Marks ``fn`` itself, or each of a list or tuple; -> what was given."""
+    """Marks ``fn``, or each item of a list or tuple; returns ``fn``."""
     place = caller()
     for value in fn if type(fn) in (list, tuple) else (fn,):
         if type(value) in (list, tuple):
@@ -176,7 +176,7 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
                 if selector.kind in ("class", "method"):
                     MARKS.note_holder()
                 MARKS.set(target, rule, method=method)
-                # What is allowed is the class's own call: `apply` of a torch.autograd.Function.
+                # For a class, "allow" is about its own call only: `apply` of a torch.autograd.Function.
                 for part in parts(target) if selector.kind == "class" and verb != "allow" else ():
                     MARKS.set(part, rule)
     return fn
@@ -185,8 +185,8 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
 def disallow_in_graph(fn: Any) -> Any:
     """Keeps every spelling of the operator out of graphs: the graph breaks, the operator runs eagerly, and capture continues after it.
 
-    Given an ATen operator, it applies to the smallest captured call that dispatches to it. `allow_in_graph` takes this back.
-    A Python function that capture would trace is a `BadRule`: `disable` it.
+    For an ATen operator, it applies to the smallest captured call that dispatches to it. `allow_in_graph` cancels this.
+    Raises `BadRule` for a Python function that a capture would trace: use `disable` instead.
     """
 
     def check(selector: Selector) -> None:
@@ -198,10 +198,10 @@ def disallow_in_graph(fn: Any) -> Any:
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Makes a call of ``fn`` one opaque call in the graph: fineline does not look inside, the backend still traces through it.
+    """Makes a call of ``fn`` one opaque call in the graph: fineline does not capture its code, but the backend traces it.
 
-    Graphs must be able to carry its arguments and results, and every tensor that it uses must be an argument; fineline guards what
-    else it reads. It changes nothing else, draws no random numbers of Python or NumPy, and reads no clock.
+    A graph must be able to contain its arguments and results, and every tensor that it uses must be an argument; fineline guards
+    other objects that it reads. It must not change other objects, draw random numbers of Python or NumPy, or read a clock.
     A violation is an error at capture.
     """
     return _mark("allow", fn)

@@ -1,4 +1,4 @@
-"""Marks on the sizes of tensors: which may vary, within which bounds, and which may not; kept beside the tensors."""
+"""Marks on the sizes of tensors: which may vary, within which bounds, and which may not; stored outside of the tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Mark(NamedTuple):
     max: int | None = None
 
     def check(self, size: int, index: int) -> None:
-        """Raises `BadArgument` for bounds that contradict each other, or that the size itself breaks."""
+        """Raises `BadArgument` for bounds that contradict each other, or that the size itself violates."""
         bounds = [bound for bound in (self.min, self.max) if bound is not None]
         for bound in bounds:
             if not is_a(bound, int) or bound < 0:
@@ -43,7 +43,7 @@ class DimTable:
         return bool(self._marks)
 
     def of(self, t: Tensor) -> Mapping[int, Mark]:
-        """Returns the marks of a tensor by dimension: fineline's own, and those that ``torch._dynamo.mark_dynamic`` and its like have set."""
+        """Returns the marks of a tensor by dimension: fineline's, and those of ``torch._dynamo.mark_dynamic`` and similar functions."""
         found = self._marks.get(id(t))
         marks = dict(found[1]) if found is not None and found[0]() is t else {}
         return {**_theirs(t), **marks} if t.__dict__ else marks
@@ -63,7 +63,7 @@ class DimTable:
 
     @contextmanager
     def for_a_while(self) -> Iterator[None]:
-        """Marks that are set in the block go at its end."""
+        """Removes the marks that are set in the block at its end."""
         before = {key: (ref, dict(marks)) for key, (ref, marks) in self._marks.items()}
         try:
             yield
@@ -76,7 +76,7 @@ class DimTable:
 
 
 def _dimension(t: Tensor, index: Any) -> int:
-    """Returns the dimension of ``t`` that ``index`` means, counted from 0."""
+    """Returns the dimension of ``t`` for ``index``, counted from 0; raises `BadArgument` if there is none."""
     try:
         i = operator.index(index)
     except TypeError:
@@ -108,9 +108,9 @@ DIMS = DimTable()
 
 
 def mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...], *, min: int | None = None, max: int | None = None) -> None:
-    """Says that size ``index`` of ``t`` varies (between ``min`` and ``max``): it is symbolic from the first capture on.
+    """Declares that size ``index`` of ``t`` varies (between ``min`` and ``max``): it is symbolic from the first capture on.
 
-    Negative indices count from the end. Captured code that fixes the size to one value is an error that shows its line.
+    Negative indices count from the end. If captured code fixes the size to one value, an error shows its line.
     """
     DIMS.set(t, index, Mark("dynamic", min, max))
 
@@ -121,15 +121,15 @@ def maybe_mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...]) -> N
 
 
 def mark_static(t: Tensor, index: int | list[int] | tuple[int, ...] | None = None) -> None:
-    """Says that size ``index`` of ``t`` (all of them, without one) is captured as a constant, also under ``dynamic=True``."""
+    """Declares that size ``index`` of ``t`` (None: every size) is captured as a constant, even under ``dynamic=True``."""
     indices: Any = index if index is None or is_a(index, (list, tuple)) else [index]
     if is_a(t, Tensor):
-        # It ranks below mark_dynamic.
+        # mark_dynamic takes precedence.
         dynamic = [i for i, mark in DIMS.of(t).items() if mark.kind == "dynamic"]
         indices = [i for i in (range(t.dim()) if index is None else indices) if _dimension(t, i) not in dynamic]
     DIMS.set(t, indices, Mark("static"))
 
 
 def mark_unbacked(t: Tensor, index: int | list[int] | tuple[int, ...]) -> None:
-    """Says that nothing may be assumed of size ``index`` of ``t``: code that has to know it is an error."""
+    """Declares that nothing may be assumed about size ``index`` of ``t``: code that needs its value is an error."""
     DIMS.set(t, index, Mark("unbacked"))

@@ -1,4 +1,4 @@
-"""Policies in files: TOML with the keys of `Policy`, under ``[tool.fineline]`` in pyproject.toml or alone in a file."""
+"""Reads policies from files: TOML with the keys of `Policy`, under ``[tool.fineline]`` in pyproject.toml or alone in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PYPROJECT = "pyproject.toml"
 
 @functools.cache
 def _toml() -> Any:
-    # Only who has a policy file waits for the parser.
+    # Import the parser only if there is a policy file.
     return importlib.import_module("tomlkit")
 
 
@@ -47,9 +47,9 @@ def find_policy(start: Path) -> Path | None:
 
 
 class PolicyFile:
-    """One file, with the line of each thing in it. ``keys``: the path to the table that holds the policy.
+    """A policy file, with the line of each value. ``keys``: the path to the policy's table.
 
-    ``waiting``: what is wrong with rules for operators of libraries that nobody has loaded yet, or for names in the script, while they may come.
+    ``waiting``: errors, with texts, of rules for operators of libraries that are not loaded yet, or for names that the script may define.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,9 +77,9 @@ class PolicyFile:
         return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
     def line(self, *keys: str | int) -> int:
-        """Returns where in the text the value at a path of keys begins.
+        """Returns the line at which the value at a path of keys begins.
 
-        The parser keeps no lines, but it writes back what it has read, letter by letter: the text changes where the value does.
+        The parser stores no lines, but it writes a document exactly as it was read: with a changed value, the texts first differ there.
         """
         document = self._parse()
         table: Any = document
@@ -87,14 +87,14 @@ class PolicyFile:
             table = table[key]
         value = table[keys[-1]] if keys else table
         if is_a(value, _toml().items.Table):
-            value.comment("here")  # behind the table's head
+            value.comment("here")  # after the table's header
         elif is_a(value, _toml().items.AoT):
             return self.line(*keys, 0)
         else:
             table[keys[-1]] = 0 if value != 0 else 1
         changed = _toml().dumps(document)
         at = next((i for i, (a, b) in enumerate(zip(self.text, changed, strict=False)) if a != b), min(len(self.text), len(changed)))
-        # What is appended behind a head's line end changes that line all the same.
+        # A comment after a header makes the texts differ at the header's line end, which is still on its line.
         return self.text.count("\n", 0, at) + 1
 
     def place(self, *keys: str | int) -> str:
@@ -105,7 +105,7 @@ class PolicyFile:
 
     # -- rules ---------------------------------------------------------------------------------------------------------
     def policy(self, early: bool = False) -> Policy:
-        """Returns the rules. ``early``: the program has not begun, so that operators and what the script defines may come later."""
+        """Returns the policy. ``early``: the program has not begun, so operators and names of the script may appear later."""
         self._early = early
         if self.path.name == PYPROJECT and not self.keys:
             raise BadRule(f"{self.path} has no [tool.fineline]", id="FL215", where=self._name())
@@ -156,7 +156,7 @@ class PolicyFile:
             yield text, why, self.place(*keys)
 
     def _entry(self, item: Any, name: str, reason: str, keys: tuple[str | int, ...]) -> tuple[str, str, tuple[str | int, ...]]:
-        """Returns a text, or a table of it and a reason; -> text, reason, and the path of the text."""
+        """Returns the text, the reason, and the path of the text for a rule: a text, or a table of a text and a reason."""
         if is_a(item, str):
             return item, reason, keys
         if not is_a(item, dict):
@@ -184,11 +184,11 @@ class PolicyFile:
             raise
 
     def still_wrong(self) -> list[BadRule]:
-        """Returns what `policy` let pass because operators might come, now that all are there."""
+        """Returns the errors of the waiting rules that are still unknown, when all operators have been registered."""
         return [e for e, text in self.waiting if not _known(text)]
 
     def unknown(self) -> list[str]:
-        """Returns the texts that `still_wrong` is about."""
+        """Returns the texts of the waiting rules that are still unknown."""
         return [text for _, text in self.waiting if not _known(text)]
 
     def _substitute(self, original: str, by: Any, reason: str) -> Iterator[Rule]:
@@ -222,7 +222,7 @@ def _known(text: str) -> bool:
 
 
 def _resolve(name: str) -> Any:
-    """Returns what a dotted name stands for; its module is imported."""
+    """Imports the module of a dotted name and returns the object of that name."""
     try:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as e:

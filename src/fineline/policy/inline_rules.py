@@ -1,4 +1,4 @@
-"""Rules that stand in code as themselves: a ``with disable():`` block, a ``graph_break()``."""
+"""Rules that calls in user code declare: a ``with disable():`` block, a ``graph_break()``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fineline.policy.selector import OBJECT, Selector
 
 
 def block_rule(place: str, reason: str | None = None) -> Rule:
-    """Returns what ``with disable():`` at that place is."""
+    """Returns the rule of a ``with disable():`` block at ``place``."""
     return Rule("disable", Selector(OBJECT, "spot", place, "with block"), reason or "", place, None, BLOCK)
 
 
 def break_rule(place: str, message: str | None = None) -> Rule:
-    """Returns what a ``graph_break()`` at that place is."""
+    """Returns the rule of a ``graph_break()`` at ``place``."""
     return Rule("graph_break", Selector(OBJECT, "spot", place, repr(message) if message else ""), "", place, None, MARK)

@@ -1,4 +1,4 @@
-"""Marks: what decorators and calls like `disable` said of a function, class, module or operator, kept beside the objects."""
+"""Marks: rules that calls like `disable` set on a function, class, module or operator, stored outside of the objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fineline.policy.selector import is_c
 
 
 def _held(obj: Any, gone: Callable[[Any], object] | None = None) -> Callable[[], Any]:
-    """Returns what gives ``obj`` while it lives. Methods of C types, and other objects that nothing can refer to weakly, live on."""
+    """Returns a function that returns ``obj`` while it is alive. It keeps objects without weak references, such as C methods, alive."""
     try:
         return weakref.ref(obj, gone)
     except TypeError:
@@ -23,15 +23,15 @@ def _held(obj: Any, gone: Callable[[Any], object] | None = None) -> Callable[[],
 
 
 class MarkTable:
-    """Marks by object identity; an object's mark dies with the object. Those of operators go by the operator's name."""
+    """Marks by object identity; an object's mark dies with the object. Marks of operators are stored by the operator's name."""
 
     def __init__(self) -> None:
-        # By the function too, where it is a method of this object alone.
+        # The key also contains a function, if the mark is on this method of one object.
         self.objects: dict[int | tuple[int, int], tuple[Callable[[], Any], Rule]] = {}
         self.operators: dict[tuple[str, str], Rule] = {}
-        # Whether a class or an object is marked: then a call's first argument matters.
+        # Whether a class or an object with methods is marked: then a call's first argument matters.
         self.holders = False
-        # For the audit: the key of a rule or mark that is to be left out, and what has lost its mark by that.
+        # For the audit: the key of a rule or mark to leave out, and the objects that have lost their mark by that.
         self.without = ""
         self._left_out: dict[int | tuple[int, int], Callable[[], Any]] = {}
         # The blocks that have been entered, for the audit, by their places.
@@ -55,22 +55,22 @@ class MarkTable:
         if self.without and rule.key == self.without:
             self._left_out[key] = _held(obj)
             return
-        # The table holds nothing alive: the rule only keeps the words for what it is about.
+        # The table keeps no object alive: of the selector, the rule keeps only the text.
         rule = rule._replace(selector=rule.selector._replace(key=None))
         marks[key] = (_held(obj, lambda _: marks.pop(key, None)), rule)
         if not new:
             RULEBOOK.changed()
 
     def note_holder(self) -> None:
-        """Notes that a class or an object with methods is marked."""
+        """Records that a class or an object with methods is marked."""
         self.holders = True
 
     def is_without(self, rule: Rule) -> bool:
-        """Returns whether a block or call that stands in code is the one to be left out."""
+        """Returns whether the rule of a block or call in user code is the one to leave out."""
         return bool(self.without) and rule.key == self.without
 
     def entered(self, rule: Rule) -> bool:
-        """Notes a block; -> whether it is left out."""
+        """Records a block; returns whether to leave it out."""
         self.blocks[rule.place] = rule
         return self.is_without(rule)
 
@@ -85,7 +85,7 @@ class MarkTable:
         RULEBOOK.changed()
 
     def drop(self, obj: Any) -> Rule | None:
-        """Takes an object's mark away; -> the mark it had."""
+        """Removes an object's mark and returns it."""
         entry = self.objects.pop(id(obj), None)
         if entry is not None:
             RULEBOOK.changed()
@@ -105,7 +105,7 @@ MARKS = MarkTable()
 
 
 def wrapped(fn: Any) -> Any:
-    """Returns the function that a function made by ``disable`` wraps; any other object itself."""
+    """Returns the function that a function made by ``disable`` wraps; any other object as it is."""
     mark = MARKS.get(fn)
     return fn if mark is None or mark.verb not in ("disable", "disable_frame") or mark.replacement is None else mark.replacement
 
@@ -124,12 +124,12 @@ def is_dynamo_compiling() -> bool:
     return False
 
 
-# The reasons of what PyTorch's compiler disables as it is loaded, as it has no way with optimizers: no wish of the user's.
+# The reasons with which PyTorch's compiler disables optimizers when it is loaded; no user has asked for that.
 _UNASKED = ("optimizer <class", "don't trace into fused optimizer")
 
 
 def torch_mark(fn: Any) -> str | None:
-    """Returns what PyTorch's own marks say of a function: "disable", "disable_frame", "wrapped" (compiled: run the original through), or None."""
+    """Returns PyTorch's own mark of a function: "disable", "disable_frame", "wrapped" (compiled: trace the original), or None."""
     d = getattr(fn, "__dict__", None)
     if not d:
         return None
@@ -138,7 +138,7 @@ def torch_mark(fn: Any) -> str | None:
     if d.get("_torchdynamo_disable") and str(d.get("_torchdynamo_disable_msg")).startswith(_UNASKED):
         return "wrapped"
     if d.get("_torchdynamo_disable"):
-        # Its old `skip`, which is about one frame too, says nothing of recursion.
+        # PyTorch's old `skip`, which is also about one frame, does not set this attribute.
         return "disable" if d.get("_torchdynamo_disable_recursive") else "disable_frame"
     if "_torchdynamo_orig_callable" in d:
         return "wrapped"
@@ -165,7 +165,7 @@ DYNAMO_NAMES: dict[str, str] = {
 
 
 def dynamo_kind(fn: Any) -> str:
-    """Returns what a function of torch._dynamo is to a capture."""
+    """Returns how a capture treats a function of torch._dynamo: a value of `DYNAMO_NAMES`, or "opaque"."""
     return DYNAMO_NAMES.get(fn.__qualname__) or DYNAMO_NAMES.get(fn.__name__, "opaque")
 
 

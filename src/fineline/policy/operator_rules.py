@@ -1,4 +1,4 @@
-"""Rules by operators: by the name of what is called, and by what that comes down to at the dispatcher."""
+"""Rules about operators: by the name of the called operator, and by the operators to which it dispatches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class OperatorRules:
     """The rules whose selector is an operator, or a glob over operators."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        """``rules``: all of a capture; `add` takes those about single operators, in their order."""
+        """Takes the globs of ``rules``, all rules of a capture; `add` takes those about single operators, in their order."""
         self._globs = globs_over("operator", rules)
         # By ("operator", name) or ("dispatch", name).
         self._selected: dict[tuple[str, str], Rule] = {}
-        # What calls come down to, by function and kinds of arguments; the function is held, as its id is in the key.
+        # The operators to which calls dispatch, by function and kinds of arguments. The entry holds the function, whose id is in the key.
         self._dispatched: dict[tuple, tuple[Any, frozenset[str]]] = {}
         self.is_empty = not self._globs
 
@@ -30,11 +30,11 @@ class OperatorRules:
 
     @property
     def are_about_dispatch(self) -> bool:
-        """Returns whether a rule or mark is about what an operator dispatches to, which takes a trial run to know."""
+        """Returns whether a rule or mark is about operators of the dispatcher, which only a trial run of a call shows."""
         return any([kind == "dispatch" for kind, _ in (*self._selected, *MARKS.operators)]) or bool(self._globs)
 
     def dispatched(self, fn: Any, kinds: tuple, run: Callable[[], frozenset[str]]) -> frozenset[str]:
-        """Returns what a call of ``fn`` with arguments of these ``kinds`` comes down to, which ``run`` finds out."""
+        """Returns the operators to which a call of ``fn`` with arguments of these ``kinds`` dispatches; ``run`` finds them once."""
         # By identity: distinct C functions may compare equal.
         key = (id(fn), *kinds)
         found = self._dispatched.get(key)
@@ -45,7 +45,7 @@ class OperatorRules:
     def decide(self, name: str | None, reached: Iterable[str], function: str | None) -> Rule | None:
         """Returns the rule for an operator; see `Rules.decide_operator`."""
         rule = None
-        # An overload is more than its operator: its name is longer.
+        # An overload is more specific than its operator, and its name is longer.
         longest = sorted({*reached, *([name] if name is not None else [])}, key=len, reverse=True)
         for table in (MARKS.operators, self._selected):
             for dispatched in longest:
@@ -65,7 +65,7 @@ Matches = Callable[[str], Any]
 def globs_over(
     over: str, rules: Sequence[Rule], matcher: Callable[[Sequence[str]], Matches] | None = None
 ) -> list[tuple[Matches, Rule]]:
-    """Returns the rules whose selector is a glob over names, files or operators, with what matches: longer globs, and then later rules, first."""
+    """Returns the rules with a glob ``over`` names, files or operators, each with its matcher: longer globs first, then later rules."""
     found = []
     for n, rule in enumerate(rules):
         if rule.selector.kind == "glob" and rule.selector.key[0] == over:

@@ -29,13 +29,13 @@ KEYS = ("disable", "disable_frame", "disallow", "allow", "forbid", "constant", "
 
 
 class Policy:
-    """Rules by verb; each takes a selector or a list of them, ``substitute`` a dict of what is to be captured instead, and ``breaks`` a dict:
-    by the id of a graph break, in which code it is declared (``compile(..., breaks="declared")`` lets it through there).
+    """Rules by verb. Each verb takes a selector or a list of them; ``substitute`` takes a dict of replacements; ``breaks`` takes a dict
+    from ids of graph breaks to the code in which they are declared (``compile(..., breaks="declared")`` allows them there).
 
     A selector is a function, method, class, ``nn.Module`` class or instance, Python module, operator, or a text: a dotted name
     or glob ("mypkg.io.*"), a file or file glob ("mypkg/data/**"), an operator or operator glob ("torch.ops.fbgemm.*").
     Immutable, comparable, hashable; ``a | b`` has the rules of both, those of ``b`` as the later ones. ``with policy:`` applies
-    it to what is captured in the block, on this thread. Raises `BadRule` for what selects nothing.
+    it to captures in the block, on this thread. Raises `BadRule` for a selector that matches nothing.
     """
 
     __slots__ = ("rules",)
@@ -64,7 +64,7 @@ class Policy:
 
     @classmethod
     def of(cls, rules: tuple[Rule, ...]) -> Self:
-        """Returns a policy of rules that are made already."""
+        """Returns a policy of existing rules."""
         made = object.__new__(cls)
         object.__setattr__(made, "rules", rules)
         return made
@@ -108,7 +108,7 @@ class Policy:
 
 
 def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator[Selector]:
-    """Yields the selectors that ``value`` stands for under a verb: "trace" is about Python code alone."""
+    """Yields the selectors of ``value`` for a verb; "trace" accepts Python code only."""
     if verb != "trace" or type(value) is Selector:
         yield from selectors(value, folder)
     elif type(value) in (list, tuple, set, frozenset):
@@ -120,7 +120,7 @@ def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator
             raise BadRule(f"{describe(function)} is fineline's own, and captured code only calls it", id="FL216")
         for s in selectors(value, folder):
             if s.kind in ("operator", "dispatch") and function is not None:
-                # Not the operator, in all its spellings, but this function.
+                # Select this function, not all spellings of the operator.
                 s = Selector(NAME, "name", s.text, s.text) if type(value) is str else Selector(OBJECT, "object", Identity(function), s.text)
             elif s.kind in ("operator", "dispatch") or (s.kind == "glob" and s.key[0] == "operator") or is_c(value):
                 raise BadRule(f"{s.text} is no Python code", id="FL216")
@@ -128,7 +128,7 @@ def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator
 
 
 def check_rules(rules: Collection[Rule]) -> None:
-    """Raises `BadRule` for a rule that disallows something that is not an operator. A selector that another rule allows is one: an opaque call."""
+    """Raises `BadRule` for a rule that disallows something that is not an operator and that no other rule allows (as an opaque call)."""
     allowed = {rule.selector for rule in rules if rule.verb == "allow"}
     for rule in rules:
         if rule.verb == "disallow" and rule.selector not in allowed:
@@ -136,9 +136,9 @@ def check_rules(rules: Collection[Rule]) -> None:
 
 
 def check_disallowed(selector: Selector) -> None:
-    """Raises `BadRule` for Python code, which is in no graph: to disallow it is a mistake for disabling it.
+    """Raises `BadRule` for Python code, which is not in a graph: the user should disable it instead.
 
-    A Python module and a glob over names may select operators besides: such a rule is about these alone.
+    A Python module or a glob over names may also select operators: such a rule is about these only.
     """
     over_files = selector.kind == "file" or (selector.kind == "glob" and selector.key[0] == "file")
     if over_files or any(is_looked_into(target) for target in _selected(selector)):
@@ -147,7 +147,7 @@ def check_disallowed(selector: Selector) -> None:
 
 
 def _selected(selector: Selector) -> Iterator[Any]:
-    """Returns the functions, classes and objects that are selected by themselves, or by a name that is known now."""
+    """Yields the functions, classes and objects of a selector, or those that its name refers to now."""
     if selector.kind == "name":
         yield from [target for s in stands_for(selector.text) if s.kind != "name" for target in _selected(s)]
     elif selector.kind in ("object", "class"):
@@ -163,10 +163,10 @@ def check_substitute(original: Any, replacement: Any) -> None:
     try:
         theirs, ours = inspect.signature(original), inspect.signature(replacement)
     except (TypeError, ValueError):
-        return  # C functions say nothing of their parameters
+        return  # a C function may have no signature
 
     def fits(a: inspect.Parameter, b: inspect.Parameter) -> bool:
-        # What is only ever passed by position may have any name.
+        # A positional-only parameter may have any name.
         same = b.kind in (a.kind, a.POSITIONAL_OR_KEYWORD) if a.kind is a.POSITIONAL_ONLY else (a.name, a.kind) == (b.name, b.kind)
         return same and repr(a.default) == repr(b.default)
 

@@ -1,4 +1,4 @@
-"""A rule: what it is about, what is to happen there, why, and where it was declared."""
+"""A rule: what it selects, what happens there, why, and where it was declared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
 
 
 class Rule(NamedTuple):
-    """``replacement``: the function that "substitute" captures; for a marked wrapper the function that it wraps.
+    """A rule. ``replacement``: the function that "substitute" captures, or the function that a marked wrapper wraps.
 
     ``error``: the id of the graph breaks that "break" declares.
     """
@@ -42,22 +42,22 @@ class Rule(NamedTuple):
     error: str = ""
 
     def __hash__(self) -> int:
-        # What takes a function's place may be any callable, with a hash or without.
+        # Without the replacement, which may be a callable without a hash.
         return hash((self.verb, self.selector.text, self.place))
 
     @property
     def head(self) -> str:
-        """Returns the verb, and what it is about."""
+        """Returns the text of the verb with its selector and id."""
         return f"{self.verb}({self.selector.text}{self.error and ', '}{self.error})"
 
     @property
     def declared(self) -> bool:
-        """Returns whether a user asked for it."""
+        """Returns whether a user declared the rule."""
         return self.scope != BUILT_IN
 
     @property
     def key(self) -> str:
-        """Returns what names it, in another run of the program too."""
+        """Returns a text that identifies the rule, also in another run of the program."""
         return f"{self.head} at {self.place}"
 
     def __repr__(self) -> str:
@@ -72,8 +72,8 @@ class Rule(NamedTuple):
 class Decision(NamedTuple):
     """The rule that decides about a target.
 
-    ``inside``: the rules that decide otherwise about parts of the target. ``row``: what the table of C callables says of it, if no rule of the
-    user's decides; `cpython/c_callables.py` explains the words.
+    ``inside``: the rules that decide otherwise about parts of the target. ``row``: its row in the table of C callables, if no user
+    rule decides; `cpython/c_callables.py` explains the words.
     """
 
     target: str

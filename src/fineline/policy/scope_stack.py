@@ -1,4 +1,4 @@
-"""The rules that hold where a call is made: the process's policy, and the blocks that this thread is in."""
+"""The rules in force at a call: the process's policy, and the blocks that this thread is in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scope:
         RULEBOOK.changed()
 
     def set_blocks(self, blocks: tuple) -> None:
-        """Puts this thread into these blocks."""
+        """Sets the blocks that this thread is in."""
         self._set(blocks)
 
     def enter(self, policy: Any) -> None:

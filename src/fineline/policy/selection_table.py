@@ -1,4 +1,4 @@
-"""Rules by the identity of what they select: functions and other objects, methods, and classes with all that they define."""
+"""Rules by the identity of the objects that they select: functions and other objects, methods, and classes with all their members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fineline.policy.selector import Selector, parts
 
 
 class Table:
-    """The selections by identity of rules of one rank: objects, methods of an object or of a class, and classes with all that they define."""
+    """Rules of one rank by identity: of objects, methods of an object or of a class, and classes with all their members."""
 
     KINDS = ("object", "method", "class")
 
@@ -41,7 +41,7 @@ class Table:
             return
         self.by_holder = True
         self.classes[target] = rule
-        # What is allowed is the class's own call: `apply` of a torch.autograd.Function.
+        # For a class, "allow" is about its own call only: `apply` of a torch.autograd.Function.
         for part in parts(target) if rule.verb != "allow" else ():
             self.parts[part] = rule
 
@@ -62,7 +62,7 @@ class Table:
         return None
 
     def of_holder(self, fn: Any, holder: Any) -> Rule | None:
-        """Returns the rule of an object or class that ``fn`` is a method of, when it is called with ``holder`` first."""
+        """Returns the rule of an object or class whose method ``fn`` is, for a call with ``holder`` as first argument."""
         rule = self.method_rule(fn, holder)
         if rule is not None:
             return rule
@@ -76,7 +76,7 @@ class Table:
         return None
 
     def method_rule(self, fn: Any, holder: Any) -> Rule | None:
-        """Returns the rule for the method ``fn`` of ``holder``, or of a class that it is of."""
+        """Returns the rule for the method ``fn`` of ``holder``, or of one of its classes."""
         by_holder = self.methods.get(fn)
         if by_holder is None:
             return None
@@ -95,10 +95,10 @@ class Table:
 
 
 def defines(classes: tuple[type, ...], fn: Any) -> bool:
-    """Returns whether one of these classes has ``fn`` for a method, class method or property."""
+    """Returns whether one of these classes has ``fn`` as a method, class method or property."""
     name = getattr(fn, "__name__", "")
     for k in classes:
-        # A lambda's own name tells nothing.
+        # A lambda has no name of its own: compare all members.
         for found in [k.__dict__.get(name)] if name != "<lambda>" else k.__dict__.values():
             if found is fn or any(getattr(found, part, None) is fn for part in ("__func__", "fget", "fset", "fdel", "func")):
                 return True

@@ -30,7 +30,7 @@ from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.spellings import operator_name
 
-# The more specific wins, whatever the scopes.
+# Ranks: the more specific selector wins, in any scope.
 GLOB, FILE, NAME, CLASS, OBJECT, OVERLOAD = range(6)
 RANKS = ("glob", "file", "exact name", "class", "object", "object")
 WILD = re.compile(r"[*?\[]")
@@ -38,17 +38,17 @@ OPERATOR_TEXT = re.compile(r"^(torch\.ops\.|[\w*?\[\]]+::)")
 
 APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
-# Where users find what C modules hold.
+# The public modules and classes in which users find the functions of C modules.
 HOMES = (
     ("torch", torch), ("torch.Tensor", torch.Tensor), ("operator", operator), ("torch.nn.functional", nn.functional),
     ("torch.linalg", torch.linalg), ("torch.fft", torch.fft), ("torch.special", torch.special),
 )  # fmt: skip
-# To what pybind11 binds the functions that it makes.
+# The beginnings of the qualified names of functions that pybind11 makes.
 PYBIND = ("PyCapsule", "pybind11_detail_function_record")
 
 
 class Identity:
-    """An object as a key: by identity, whatever its class says of equality and hashes."""
+    """An object as a key, compared and hashed by identity."""
 
     __slots__ = ("obj",)
 
@@ -63,10 +63,10 @@ class Identity:
 
 
 class Selector(NamedTuple):
-    """``kind``: "object", "method", "class", "name", "file", "operator" (all spellings of one), "dispatch" (what comes down to an operator
-    of the dispatcher), or "glob" over names, files or operators.
+    """A selector. ``kind``: "object", "method", "class", "name", "file", "operator" (all spellings of one), "dispatch" (calls that
+    dispatch to an operator), or "glob" over names, files or operators.
 
-    ``key`` is what is compared: an `Identity`, a text, for files the patterns, and for globs (over, pattern, other patterns of the same).
+    ``key`` is compared: an `Identity`, a text, for files the patterns, and for globs (over, pattern, other patterns with the same meaning).
     """
 
     rank: int
@@ -76,14 +76,14 @@ class Selector(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Returns the length by which selectors of one rank are compared; of a glob, without its wildcards."""
+        """Returns the length by which selectors of one rank are compared; for a glob, without its wildcards."""
         return len(WILD.sub("", self.key[1])) if self.kind == "glob" else len(self.text)
 
 
 def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
-    """Yields the selectors that ``value`` stands for: what a user gives for a verb, alone or in lists and tuples. Raises `BadRule`.
+    """Yields the selectors of ``value``, which a user passes for a verb: one, or lists and tuples of them. Raises `BadRule`.
 
-    ``folder``: where files that are named are looked for as well.
+    ``folder``: another folder in which files are looked up.
     """
     if type(value) in (list, tuple, set, frozenset):
         for item in value:
@@ -97,7 +97,7 @@ def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
 
 
 def callables(value: Any) -> Iterator[Any]:
-    """Yields what is called in the place of ``value``: the functions of a property, the function that another descriptor wraps, or itself."""
+    """Yields the callables in ``value``: the functions of a property, the function that another descriptor wraps, or itself."""
     if is_a(value, property):
         yield from [fn for fn in (value.fget, value.fset, value.fdel) if fn is not None]
     elif is_a(value, (functools.cached_property, functools.partialmethod, functools.singledispatchmethod)):
@@ -107,11 +107,11 @@ def callables(value: Any) -> Iterator[Any]:
 
 
 def _has_methods(value: Any) -> bool:
-    """Returns whether ``value`` is an instance of a class that is written in Python: its methods can be met."""
+    """Returns whether ``value`` is an instance of a class in Python, whose methods a capture can reach."""
     return bool(type(value).__flags__ & HEAP_TYPE) and not is_a(value, (torch.Tensor, enum.Enum))
 
 
-# The flag of types that a class statement has made, in C's numbering.
+# CPython's flag of types that a class statement has made.
 HEAP_TYPE = 1 << 9
 
 
@@ -131,7 +131,7 @@ def of_object(value: Any) -> Selector:
     if is_a(value, types.MethodType) and not is_a(value.__self__, type):
         return Selector(OBJECT, "method", (Identity(value.__func__), Identity(value.__self__)), text)
     if is_a(value, types.MethodType):
-        # What all these classes inherit is the one function.
+        # Select the class: all these classes inherit one function.
         value = value.__self__ if value.__func__ is APPLY else value.__func__
     if is_a(value, type):
         return Selector(CLASS, "class", Identity(value), text)
@@ -144,7 +144,7 @@ def of_object(value: Any) -> Selector:
 
 
 def parts(cls: type) -> Iterator[Any]:
-    """Yields what belongs to a class and is met without it: its static methods, and the classes defined in it with theirs."""
+    """Yields the parts of a class that code reaches without it: its static methods, and the classes defined in it with theirs."""
     for member in list(vars(cls).values()):
         if is_a(member, staticmethod) and is_a(member.__func__, types.FunctionType):
             yield member.__func__
@@ -154,21 +154,21 @@ def parts(cls: type) -> Iterator[Any]:
 
 
 def is_looked_into(value: Any) -> bool:
-    """Returns whether capture looks into ``value``, so that it is no node of a graph: a function or class in Python, or a module instance."""
+    """Returns whether a capture traces the code of ``value``: a function or class in Python, or a module instance. It is not a node."""
     if is_a(value, type):
         return bool(value.__flags__ & HEAP_TYPE) and not issubclass(value, torch.autograd.Function)
     return is_a(value, nn.Module) or (is_a(value, types.FunctionType) and classify_torch(value) is None)
 
 
 def python_function(value: Any) -> types.FunctionType | None:
-    """Returns the function in Python that a selector names, as an object or by a text."""
+    """Returns the Python function that a selector, an object or a text, names; else None."""
     found = loaded(value.strip()) if type(value) is str else value
     found = getattr(found, "__func__", found) if is_a(found, (staticmethod, classmethod, types.MethodType)) else found
     return found if is_a(found, types.FunctionType) else None
 
 
 def is_c(value: Any) -> bool:
-    """Returns whether a selector names one function or class in C, as an object or by a text."""
+    """Returns whether a selector, an object or a text, names one function or class in C."""
     found = loaded(value.strip()) if type(value) is str else value
     return is_a(found, IN_C) or (is_a(found, type) and not found.__flags__ & HEAP_TYPE)
 
@@ -183,7 +183,7 @@ def overload_name(op: OpOverload) -> str:
 
 
 def describe(value: Any) -> str:
-    """Returns a callable's name as users write it: messages, rules and reports call it by that."""
+    """Returns a callable's name as users write it, for messages, rules and reports."""
     if is_a(value, (OpOverload, OpOverloadPacket)):
         return f"torch.ops.{value}"
     if is_a(value, CustomOpDef):
@@ -203,10 +203,10 @@ def describe(value: Any) -> str:
     owner = getattr(value, "__objclass__", None)
     last = name.rpartition(".")[2]
     for public, home in HOMES:
-        # C modules name their functions after themselves, too: torch.linalg.inv is linalg_inv.
+        # The names of C functions may contain that of the module: torch.linalg.inv is linalg_inv.
         for short in (last, last.removeprefix("special_").removeprefix(f"{public.rpartition('.')[2]}_")):
             found = getattr(home, short, None)
-            # Reached by another way, the same C function of PyTorch's is another object.
+            # Two attributes may return two objects for one C function of PyTorch.
             if found is value or (type(found) is type(value) is types.BuiltinFunctionType and found == value):
                 return f"{public}.{short}"
     if owner is not None:
@@ -240,7 +240,7 @@ def _of_text(text: str, folder: Path | None) -> Iterator[Selector]:
         fixed = WILD.split(text)[0].rpartition(".")[0]
         if fixed and not exists(fixed):
             raise BadRule(f"{text!r}: there is no {fixed}", id="FL212")
-        # Up to the first wild card, which may stand for more than one part of a name.
+        # Check the name up to the first wildcard, which may match more than one part of a name.
         begin = WILD.split(text)[0].rpartition(".")[2]
         if fixed and begin and not any(name.startswith(begin) for name in names_in(fixed, begin)):
             raise BadRule(f"{text!r}: nothing in {fixed} begins with {begin!r}", id="FL212")
@@ -259,7 +259,7 @@ def operator_selector(text: str) -> Selector:
     """Returns the selector for an operator's name, or a glob over them, whether any is registered or not."""
     name = text.removeprefix("torch.ops.")
     if "::" not in name:
-        # A namespace alone means all that is in it.
+        # A namespace alone selects all its operators.
         name = name.replace(".", "::", 1) if "." in name else f"{name}::*"
     return Selector(GLOB, "glob", ("operator", name), text) if WILD.search(name) else Selector(NAME, "dispatch", name, text)
 
@@ -279,13 +279,13 @@ def _of_operator_text(text: str) -> Selector:
 
 
 def is_complete(text: str) -> bool:
-    """Returns whether the operator or glob ``text`` is about a namespace that no library adds to, and that is registered already."""
+    """Returns whether the operator or glob ``text`` is in a namespace that is registered already, and to which no library adds."""
     selector = operator_selector(text)
     namespace, _, _ = (selector.key[1] if selector.kind == "glob" else selector.key).partition("::")
     return namespace in COMPLETE and any(name.startswith(f"{namespace}::") for name in registered())
 
 
-# PyTorch's own, which are registered in one piece.
+# PyTorch's own namespaces, which are registered all at once.
 COMPLETE = ("aten", "prims")
 
 
@@ -296,7 +296,7 @@ def registered() -> list[str]:
 
 
 def exists(dotted: str) -> bool:
-    """Returns whether there is such a module, or such a name in one; nothing is imported but the packages above it."""
+    """Returns whether a module, or a name in a module, exists; imports only the packages above it."""
     parts = dotted.split(".")
     if find(dotted)[0]:
         return True
@@ -305,12 +305,12 @@ def exists(dotted: str) -> bool:
         module = ".".join(parts[: n + 1])
         package = n == 0 or hasattr(sys.modules.get(".".join(parts[:n])), "__path__") or getattr(spec, "submodule_search_locations", None)
         try:
-            # Of a name in what is no package it would import the module, so as to look.
+            # For a name in a module that is not a package, `find_spec` would import the module.
             found = sys.modules[module].__spec__ if module in sys.modules else importlib.util.find_spec(module) if package else None
         except (ImportError, ValueError, AttributeError):
             found = None
         if found is None and module not in sys.modules:
-            # A module that is not loaded yet, or is just being loaded: its source text has to do.
+            # Search the source of a module that is not loaded yet, or is being loaded.
             unread = n > 0 and (".".join(parts[:n]) not in sys.modules or bool(getattr(spec, "_initializing", False)))
             return loaded(dotted) is not None or (unread and _in_source(spec, re.escape(part)))
         spec = found
@@ -318,7 +318,7 @@ def exists(dotted: str) -> bool:
 
 
 def _in_source(spec: Any, name: str) -> bool:
-    """Returns whether a module's text has a name that fits the pattern; yes, if there is no text."""
+    """Returns whether a module's source contains a name that matches a pattern; True if there is no source."""
     origin = getattr(spec, "origin", None)
     if not origin or not origin.endswith(".py"):
         return True
@@ -327,7 +327,7 @@ def _in_source(spec: Any, name: str) -> bool:
 
 
 def names_in(dotted: str, begin: str) -> Iterator[str]:
-    """Yields the names in a module or class, as far as they can be known; ``begin`` itself where one that begins so cannot be ruled out."""
+    """Yields the known names in a module or class, and ``begin`` if another name may begin with it."""
     found = loaded(dotted)
     if found is not None:
         yield from dir(found)
@@ -354,12 +354,12 @@ def _module_spec(dotted: str) -> Any:
 
 
 def loaded(dotted: str) -> Any:
-    """Returns what a dotted name stands for, if its module is loaded; else None. A bare name may be a builtin's."""
+    """Returns the object of a dotted name if its module is loaded, else None. A name without dots may be a builtin."""
     return find(dotted)[1]
 
 
 def find(dotted: str) -> tuple[bool, Any, Any]:
-    """Looks a dotted name up in the loaded modules; -> whether it is there, what it stands for, and the class or object that it is looked up in."""
+    """Looks up a dotted name in the loaded modules; returns whether it exists, its object, and the object that contains it."""
     parts = dotted.split(".")
     for n in range(len(parts), 0, -1):
         found: Any = sys.modules.get(".".join(parts[:n]))
@@ -369,7 +369,7 @@ def find(dotted: str) -> tuple[bool, Any, Any]:
         for part in parts[n:]:
             owner = found
             try:
-                # The attribute of a module may be loaded when it is asked for; of another object no code runs.
+                # A module may load an attribute when it is read; for other objects, run no code.
                 found = getattr(found, part, ABSENT) if is_a(found, types.ModuleType) else inspect.getattr_static(found, part, ABSENT)
             except Exception:
                 found = ABSENT
@@ -383,9 +383,9 @@ ABSENT: Any = object()
 
 
 def stands_for(text: str) -> Iterator[Selector]:
-    """Yields the selectors for what a dotted name stands for now, wherever that is defined and whatever it is called there: of rank `NAME`.
+    """Yields the selectors, of rank `NAME`, for the object that a dotted name refers to now, wherever it is defined.
 
-    A method that a class inherits is meant on this class alone.
+    A method that a class inherits is selected for this class only.
     """
     known, found, owner = find(text)
     if not known:
@@ -397,7 +397,7 @@ def stands_for(text: str) -> Iterator[Selector]:
             continue
         function = value.__func__ if is_a(value, classmethod) else value
         if function is nn.Module.__call__:
-            # To call a module is what a rule for it is about.
+            # A rule for ``__call__`` of a module class is a rule for the class.
             yield of_object(owner)._replace(rank=NAME, text=text)
             continue
         if is_a(function, types.FunctionType) and (inherited or (owner is not None and not is_a(owner, (type, types.ModuleType)))):
@@ -429,7 +429,7 @@ def _of_file_text(text: str, folder: Path | None) -> Selector:
     roots = [root for root in (folder, Path.cwd()) if root is not None]
     pattern = os.path.normpath(text).replace("//", "/")
     if pattern.startswith(".."):
-        # From there, and not below any folder.
+        # The path is relative to a root; it may not begin at any folder.
         outside = [os.path.normpath(root / pattern) for root in roots]
         pattern = next((path for path in outside if any(True for _ in files(path))), outside[0])
     found = list(itertools.islice(files(pattern, folder), MOST_FILES))
@@ -437,16 +437,16 @@ def _of_file_text(text: str, folder: Path | None) -> Selector:
         raise BadRule(f"no file matches {text!r}, below {folder or Path.cwd()} or on sys.path", id="FL212")
     wild = WILD.search(pattern) is not None
     is_folder = not wild and not any(Path(file).is_file() for file in found)
-    patterns = tuple([f"{path}/**" if is_folder else path for path in (pattern, *_behind_links(pattern, roots))])
+    patterns = tuple([f"{path}/**" if is_folder else path for path in (pattern, *_real_paths(pattern, roots))])
     return Selector(GLOB, "glob", ("file", *patterns), text) if wild or is_folder else Selector(FILE, "file", patterns, text)
 
 
-# Of which it is asked if they are files.
+# The most matches that are checked for being files.
 MOST_FILES = 100
 
 
-def _behind_links(pattern: str, roots: list[Path]) -> Iterator[str]:
-    """Yields the paths that a pattern means where parts of it are symbolic links: code goes by the path that it was loaded from."""
+def _real_paths(pattern: str, roots: list[Path]) -> Iterator[str]:
+    """Yields the real paths of a pattern with symbolic links: code has the path from which it was loaded."""
     parts = pattern.split("/")
     fixed = "/".join(itertools.takewhile(lambda part: not WILD.search(part), parts))
     if not fixed:
@@ -460,7 +460,7 @@ def _behind_links(pattern: str, roots: list[Path]) -> Iterator[str]:
 
 @functools.cache
 def file_matcher(pattern: str) -> Callable[[str], bool]:
-    """Returns whether a file is meant: a pattern begins at any folder, ``**`` goes through folders and ``*`` does not."""
+    """Returns a function that matches files: a pattern may begin at any folder; ``**`` matches folders, ``*`` does not."""
     text = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
     regex = re.compile(("" if pattern.startswith("/") else "(?:^|.*/)") + text + r"\Z")
     return lambda file: regex.match(file) is not None

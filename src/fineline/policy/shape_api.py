@@ -1,4 +1,4 @@
-"""``dynamic_shapes``, as torch.export takes it, as marks on the tensors among a call's arguments."""
+"""Converts ``dynamic_shapes`` of torch.export to marks on the tensors among a call's arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def marked_shapes(spec: Any, args: tuple, kwargs: Mapping[str, Any]) -> Iterator
         return
     values = [*args, *kwargs.values()]
     if is_a(spec, dict):
-        # By name: in the order of the parameters, positional ones first.
+        # Names are in the order of the parameters, positional ones first.
         positional = [s for name, s in spec.items() if name not in kwargs]
         specs = [*positional[: len(args)], *[None] * (len(args) - len(positional)), *[spec.get(name) for name in kwargs]]
     else:
@@ -48,7 +48,7 @@ def _mark(value: Any, spec: Any) -> None:
 
 
 def _mark_of(dim: Any) -> Mark | None:
-    """Returns the mark that a ``Dim``, or one of its hints, stands for; None: the size is as it is."""
+    """Returns the mark for a ``Dim`` or one of its hints; None if the size gets no mark."""
     hint = getattr(getattr(dim, "type", None), "name", "")
     if dim is None or is_a(dim, int) or hint == "STATIC":
         return None

@@ -1,4 +1,4 @@
-"""The stance of the process: whether calls may be captured, run what has been captured, or run eagerly."""
+"""The stance of the process: whether calls may be captured, run existing programs only, or run eagerly."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ NAMES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "e
 
 
 class Stance(NamedTuple):
-    """``backend``: what compiles in place of each region's own."""
+    """A stance. ``backend``: the backend that compiles instead of each region's own."""
 
     name: str
     backend: Backend | None = None
-    # Where it was set.
+    # The ``file:line`` that set it.
     place: str = ""
 
     @property
     def key(self) -> Any:
-        """Returns what programs must have been captured under; None: as ever."""
+        """Returns the key under which a program must have been captured to fit; None if there is no such condition."""
         if self.backend is not None:
             return self.backend.name, id(self.backend.source.source)
         return self.name if self.name == "force_eager" else None
@@ -35,14 +35,14 @@ HELD = Stance("eager_on_recompile")
 
 
 class Stances:
-    """The process's stance, and the calls of each thread in which nothing is captured (`run`). No warm call looks here."""
+    """The process's stance, and the calls of each thread in which nothing is captured (`run`). A hit does not read it."""
 
     def __init__(self) -> None:
         self._process = DEFAULT
         self._local = threading.local()
 
     def here(self) -> Stance | None:
-        """Returns the stance for a call that no program fits; None: it is captured as ever."""
+        """Returns the stance for a call that no program fits; None if the call is captured."""
         if getattr(self._local, "held", 0):
             return HELD
         return None if self._process is DEFAULT else self._process
@@ -65,7 +65,7 @@ STANCES = Stances()
 
 
 class StanceBlock:
-    """A stance that holds from now on; as a context manager until the block ends, as a decorator in the function's calls."""
+    """Sets a stance at once; as a context manager until the block ends, as a decorator during the function's calls."""
 
     def __init__(self, stance: Stance) -> None:
         self._stance = stance
@@ -78,7 +78,7 @@ class StanceBlock:
         STANCES.set(self._before)
 
     def take_back(self) -> None:
-        """Ends it, unless another one has been set since."""
+        """Restores the previous stance, unless another one has been set since."""
         if STANCES.here() is self._stance:
             STANCES.set(self._before)
 
@@ -97,13 +97,13 @@ class StanceBlock:
 def set_stance(
     stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: str | Callable | None = None
 ) -> StanceBlock:
-    """Sets what all compiled callables of the process do from now on; the result is also a context manager and a decorator.
+    """Sets how all compiled callables of the process behave; the result is also a context manager and a decorator.
 
     "default"; "force_eager": they run as if they were not compiled; "eager_on_recompile": existing programs run, other calls
     run eagerly; "fail_on_recompile": existing programs run, other calls raise `Recompiled`; "eager_then_compile" and
     "aot_eager_then_compile": the first call of each runs eagerly, or with backend "aot_eager". ``force_backend``, with
-    "default": this backend compiles instead of each one's own. ``skip_guard_eval_unsafe`` is accepted; fineline evaluates
-    guards all the same. To call it in captured code is an error.
+    "default": this backend compiles instead of each one's own. ``skip_guard_eval_unsafe`` is accepted, but fineline always
+    evaluates guards. A call in captured code is an error.
     """
     if stance not in NAMES:
         raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207")

@@ -22,19 +22,19 @@ DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.Cl
 
 
 class TextRules:
-    """The rules whose selector is a text, with what the names stand for now. What is found for code is kept."""
+    """The rules whose selector is a text, with the objects that the names refer to now. Decisions are cached."""
 
     def __init__(self, rules: Sequence[Rule], operators: OperatorRules) -> None:
-        """``rules``: all of a capture; `add` takes those about names and files, in their order."""
-        # What the names stand for as itself; operators among that go to these.
+        """Takes the globs of ``rules``, all rules of a capture; `add` takes those about names and files, in their order."""
+        # The objects that names refer to; `add` passes operators among them to `operators`.
         self._named, self._operators = Table(), operators
         self._names: dict[str, Rule] = {}
-        # Names in modules that are not loaded yet.
+        # The rules for names in modules that are not loaded yet.
         self._later: list[Rule] = []
         self._files: list[tuple[Callable[[str], Any], Rule]] = []
         self._name_globs, self._file_globs = globs_over("name", rules), globs_over("file", rules, _matches_any)
         self._disallows = any([rule.verb == "disallow" for rule in rules])
-        # What was found: by module, name and file of functions; by identity of other objects.
+        # Decisions: by module, name and file of functions; by identity of other objects.
         self._found: dict[tuple, Rule | None] = {}
         self._held = IdentityMap[Rule | None]()
         self._spellings: dict[str, tuple[str, ...]] = {}
@@ -47,7 +47,7 @@ class TextRules:
         return bool(self._files or self._file_globs)
 
     def add(self, rule: Rule) -> None:
-        """Adds a rule about a name or a file, which stands before those added so far."""
+        """Adds a rule about a name or a file, which takes precedence over those added so far."""
         if rule.selector.kind == "name":
             self._add_name(rule)
         else:
@@ -69,13 +69,13 @@ class TextRules:
                 if home is not None:
                     self._names[home] = rule
             elif rule.verb == "trace":
-                # Not the operator, in all its spellings.
+                # Select the function, not all spellings of the operator.
                 self._named.add(s._replace(kind="object", key=Identity(loaded(name))), rule)
             else:
                 self._operators.add(s, rule)
 
     def _look_again(self) -> None:
-        """Finds what the names stand for whose modules have been loaded since."""
+        """Looks up the names again whose modules may have been loaded since."""
         later, self._later = self._later, []
         for rule in later:
             self._add_name(rule)
@@ -104,9 +104,9 @@ class TextRules:
         return found
 
     def look(self, module: Any, qualname: Any, file: str | None, target: Any) -> Rule | None:
-        """Returns the rule for what has this module and name, and comes from this ``file``."""
+        """Returns the rule for an object with this module and name that comes from ``file``."""
         dotted = f"{module}.{qualname}" if is_a(module, str) else str(qualname)
-        # What capture looks into is in no graph: nothing is disallowed there.
+        # Code that a capture traces is not in a graph, so "disallow" is not about it.
         opaque = not self._disallows or not is_looked_into(target)
         name = dotted
         while name:
@@ -125,7 +125,7 @@ class TextRules:
         return max(best, key=lambda rule: rule.selector.length) if best else None
 
     def _spelled(self, file: str) -> tuple[str, ...]:
-        """Returns the paths of a file that code was loaded from: as Python has it, tidied, and behind symbolic links."""
+        """Returns the paths of a file that code was loaded from: as Python has it, normalized, and with symbolic links resolved."""
         found = self._spellings.get(file)
         if found is None:
             real = () if file.startswith("<") else (os.path.normpath(file) + "/" * file.endswith("/"), os.path.realpath(file))
@@ -134,7 +134,7 @@ class TextRules:
 
 
 def _module(target: Any) -> str | None:
-    """Returns the module that a class, or a function in C, is found in."""
+    """Returns the name of the module of a class, or of a function in C."""
     if type(target) in DESCRIPTORS:
         target = target.__objclass__
     elif type(target) is types.BuiltinFunctionType and not is_a(target.__self__, (types.ModuleType, type(None))):
@@ -143,7 +143,7 @@ def _module(target: Any) -> str | None:
 
 
 def _home(obj: Any) -> str | None:
-    """Returns the dotted name that a function or class has where it is defined, if it is found there."""
+    """Returns the dotted name of a function or class in its own module, if the name refers to it; else None."""
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
     dotted = f"{module}.{name}"
     return dotted if type(module) is str and type(name) is str and _plain(loaded(dotted)) is obj else None

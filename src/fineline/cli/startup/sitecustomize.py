@@ -1,7 +1,7 @@
-"""Runs when a Python starts that a program under ``fineline run`` has started: once it compiles something, it does so on fineline.
+"""Runs at the start of each Python process that a program under ``fineline run`` starts, and makes it compile on fineline.
 
-``fineline run`` puts the folder of this file in front of PYTHONPATH. A Python that never loads PyTorch pays for one look at each import.
-It may be any Python, with or without fineline: nothing here may fail, and a ``sitecustomize`` that it has of its own runs as well.
+``fineline run`` puts the folder of this file first in PYTHONPATH. A process that never loads PyTorch pays for one lookup at each
+import. It may be any Python, with or without fineline: nothing here may fail, and its own ``sitecustomize`` runs too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Watch:
-    """Finds torch and torch._dynamo as the other finders do, and acts when they have been loaded."""
+    """Finds torch and torch._dynamo with the other finders, and calls a function after they are loaded."""
 
     def __init__(self, then: dict[str, Any]) -> None:
         self.then = then
@@ -36,7 +36,7 @@ class Watch:
 
 
 class Loader:
-    """Loads a module as its own loader does, and then acts."""
+    """Loads a module with its own loader, and then calls a function with it."""
 
     def __init__(self, loader: Any, then: Any) -> None:
         self.loader = loader
@@ -55,7 +55,7 @@ class Loader:
 
 
 class Worker:
-    """This process: PyTorch is loaded, then something is compiled, then fineline is installed."""
+    """Installs fineline in this process at the first compilation after PyTorch is loaded."""
 
     def __init__(self) -> None:
         self.torch: Any = None
@@ -67,7 +67,7 @@ class Worker:
         """Makes ``torch.compile`` install fineline at its first call: most processes that load PyTorch never call it."""
         theirs = self.compile = getattr(torch, "compile", None)
         if theirs is None:
-            return  # a PyTorch of before 2.0
+            return  # PyTorch before 2.0
 
         @functools.wraps(theirs)
         def compile(*args: Any, **kwargs: Any) -> Any:
@@ -96,7 +96,7 @@ class Worker:
 
 
 def run_next() -> None:
-    """Runs the ``sitecustomize`` that this one stands before."""
+    """Runs the ``sitecustomize`` that this one hides."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
