@@ -71,5 +71,5 @@ class Checkpoint:
         if self._hidden is not None:
             put_back_hidden(self._hidden)
         # Other threads draw from the same generators: what they have drawn meanwhile stays, where the capture itself can't have drawn.
-        if interp.fakes is None or interp.fakes.mode.moved:
+        if interp.backing.may_have_drawn():
             put_back(interp.trace.random)
