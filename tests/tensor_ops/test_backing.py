@@ -194,10 +194,10 @@ def test_length(mode: str) -> None:
 
 
 @both
-def test_stand_ins_of_tensors(mode: str) -> None:
+def test_operators_get_tensors_or_their_fakes(mode: str) -> None:
     interp, x = interpreter(mode), torch.ones(2)
     given = (x, [1, {"x": x}])
-    found = interp.backing.stand_ins(given)
+    found = interp.backing.operands(given)
     memory = interp.backing.memory(interp, x)
     assert found[0] is memory and found[1][1]["x"] is memory and (found is given) is (mode == "live")
 

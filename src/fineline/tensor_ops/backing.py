@@ -105,7 +105,7 @@ class LiveBacking(Backing):
     def length(self, interp: Interp, t: Tensor) -> Any:
         return len(t)
 
-    def stand_ins(self, value: Any) -> Any:
+    def operands(self, value: Any) -> Any:
         return value
 
     def body_fakes(self, rows: bool) -> Fakes:
@@ -202,7 +202,7 @@ class FakeBacking(Backing):
         # Of a tensor without dimensions Python says what is wrong.
         return self.memory(interp, t).shape[0] if t.dim() else len(t)
 
-    def stand_ins(self, value: Any) -> Any:
+    def operands(self, value: Any) -> Any:
         return self._fakes.inside(value)
 
     def body_fakes(self, rows: bool) -> Fakes:

@@ -101,8 +101,8 @@ class Backing(Protocol):
     def length(self, interp: Interp, t: Tensor) -> Any:
         """Returns the length of a tensor, which may be a symbol."""
 
-    def stand_ins(self, value: Any) -> Any:
-        """Returns ``value`` with what operators run on instead of the user's tensors in it."""
+    def operands(self, value: Any) -> Any:
+        """Returns ``value`` as operators get it: on fakes, with the fakes of the user's tensors in it."""
 
     def body_fakes(self, rows: bool) -> Fakes:
         """Returns the fakes for the body of an operator that runs functions. ``rows``: in it a tensor of ``vmap`` is one row."""

@@ -107,7 +107,7 @@ class FunctionGraphs:
 
     def apply(self, interp: Interp) -> Any:
         """Returns the results, which have been computed already, with the history that they have when the graphs run."""
-        results = interp.backing.stand_ins(self._results)
+        results = interp.backing.operands(self._results)
         return interp.backing.run(interp, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
 
 
