@@ -92,5 +92,11 @@ def test_the_map_is_made_of_the_docstrings() -> None:
     assert outermost == [room for room in LAYERS if room in outermost]
 
 
+def test_the_mode_of_a_capture_is_asked_of_its_backing() -> None:
+    """No code asks whether there are fakes, or of which class a backing is: it calls a method, or reads a property."""
+    asks = re.compile(r"\bfakes is (not )?None\b|(is_a|isinstance)\(.*\b(Live|Fake)Backing\b|\bis (not )?(Live|Fake)Backing\b")
+    assert [name(path) for path in FILES if asks.search(path.read_text())] == []
+
+
 def test_python_versions_in_one_folder() -> None:
     assert {path.parent.name for path in FILES if "version_info" in path.read_text()} <= {"bytecode"}

@@ -20,6 +20,7 @@ from fineline.policy.policy import Policy
 from fineline.region.options import Options
 from fineline.region.session.entry_frame import entry_frame
 from fineline.report.operator_counter import OPEN
+from fineline.tensor_ops.backing import FakeBacking
 from fineline.tracing.lessons import Lessons
 from tests.hosts import Host
 
@@ -558,7 +559,7 @@ def test_fail_goes_on_where_a_rule_declares_that_break() -> None:
 
 def test_on_fakes_nothing_has_happened_and_the_call_is_captured_anew() -> None:
     interp = interpreter()
-    interp.fakes = unsymbolic()
+    interp.use(FakeBacking(unsymbolic()))
     with pytest.raises(Restart) as caught:
         interp.fail("FL413", "too odd", hint=False)
     assert (caught.value.error, caught.value.text) == ("FL413", "too odd") and interp.trace.active
@@ -593,7 +594,7 @@ def test_what_depends_on_the_moment_is_not_captured(kind: type[BaseException]) -
 def test_an_interrupt_on_fakes_leaves_past_all_handlers() -> None:
     interp, error = interpreter(), KeyboardInterrupt()
     interp.frame = entry_frame(interp, handling, (1,), {})
-    interp.fakes = unsymbolic()
+    interp.use(FakeBacking(unsymbolic()))
     with pytest.raises(KeyboardInterrupt):
         interp.interrupted(error)
     assert interp.interrupt is error and interp.trace.active
@@ -670,14 +671,6 @@ def test_class_value_pins_what_a_class_holds() -> None:
     interp, value = interpreter(), Thing.__dict__["twice"]
     assert interp.class_value(value) is value and interp.class_value(3) == 3
     assert interp.trace.sources[value].op == "pin" and 3 not in interp.trace.sources
-
-
-def test_memory_of_a_tensor_is_its_own_or_its_twin_on_fakes() -> None:
-    interp, x = interpreter(), torch.ones(2)
-    assert interp.memory(x) is x
-    interp.fakes = unsymbolic()
-    twin = interp.memory(x)
-    assert twin is not x and twin is interp.memory(x) and twin.shape == x.shape and not interp.computing
 
 
 # -- numbers that C asks for ------------------------------------------------------------------------------------------------

@@ -333,7 +333,7 @@ def call_descriptor(call: Call) -> Frame | None:
     if handler is not None:
         return handler(call)
     kind = classify_torch(fn)
-    if kind is not None and not (fn is torch.Size.numel and call.interp.fakes is not None and holds(args)):
+    if kind is not None and not (fn is torch.Size.numel and call.interp.backing.may_be_symbolic and holds(args)):
         return call.interp.tensors.call(call, kind)
     return c_calls.call_c(call)
 

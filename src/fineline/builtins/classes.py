@@ -226,7 +226,7 @@ def _enum_call(call: Call) -> Frame | None:
         raise natively(call.of(target, real), "making an enum")
     if target in call.trace.classes:
         return call.of(enum.EnumMeta.__call__, [target, *real]).interpret()
-    if call.interp.fakes is not None:
+    if call.interp.backing.may_be_symbolic:
         # The code that follows depends on the member.
         real = [settle_all(real[0])]
     if is_value(real[0]):

@@ -75,9 +75,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
                 raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators")
             if trace.recorder.unmeasured and not trace.recorder.measured(obj):
                 raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
-            # For a tensor without dimensions, len() raises its own error.
-            size = interp.memory(obj).shape[0] if interp.fakes is not None and obj.dim() else len(obj)
-            return interp.finish(f, size, then)
+            return interp.finish(f, interp.backing.length(interp, obj), then)
         if t in c_calls.CONTAINERS:
             return interp.finish(f, _read_length(trace, obj, then), then)
         if t.__flags__ & HEAP_TYPE:

@@ -134,7 +134,7 @@ def _range(call: Call) -> Frame | None:
     """Handles range(). For a loop with graph breaks over symbols it makes a `RangeIterator`, so that iterations share programs."""
     interp, args = call.interp, call.args
     if (
-        interp.fakes is not None and not call.kwargs and call.then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
+        interp.backing.may_be_symbolic and not call.kwargs and call.then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
         and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, call.frame) and breaks_here(interp.options.breaks) == "any"
     ):  # fmt: skip
         at, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]

@@ -295,9 +295,9 @@ def _settles_size(call: Call) -> Frame | None:
         return call.run_natively()
     given = dict(zip(("t", "index"), call.args, strict=False)) | (call.kwargs or {})
     t, index = given.get("t"), given.get("index")
-    if call.interp.fakes is not None and is_a(t, torch.Tensor):
+    if call.interp.backing.may_be_symbolic and is_a(t, torch.Tensor):
         indices = range(t.dim()) if index is None else index if is_a(index, (list, tuple)) else [index]
-        shape, src = call.interp.memory(t).shape, call.trace.sources.get(t)
+        shape, src = call.interp.backing.memory(call.interp, t).shape, call.trace.sources.get(t)
         dims = call.trace.symbols.varying.dims(src, t) if src is not None else {}
         for i in indices:
             # mark_dynamic has precedence.

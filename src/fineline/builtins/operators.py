@@ -300,7 +300,7 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
             f.stack.append(name == "__ne__")
             return None
         a, b = settled(a), settled(b)
-    if interp.fakes is not None and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
+    if interp.backing.may_be_symbolic and type(a) in SIZES and type(b) in SIZES and only_numbers(a) and only_numbers(b) and (holds(a) or holds(b)):
         # C compares the numbers one by one, and each comparison of a symbol adds a guard.
         _expand(interp, f, op, a, b)
         f.stack.append(op(a, b))
@@ -387,15 +387,15 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
     t = type(container)
     if interp.unsteady and is_a(container, (list, set, deque)) and interp.unlike(f, container):
         raise GraphBreak(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
-    if interp.fakes is not None and t in SIZES and (holds(item) or holds(container)):
+    if interp.backing.may_be_symbolic and t in SIZES and (holds(item) or holds(container)):
         return interp.call(f, protocols.contains_item, [container, item], None, then)
-    if interp.fakes is not None and trace.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(trace, container):
+    if interp.backing.may_be_symbolic and trace.active and type(item) in (torch.SymInt, torch.SymFloat) and _few_keys(trace, container):
         try:
             trace.expand(container, ordered=False)
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
         return interp.call(f, protocols.contains_item, [tuple(container), item], None, then)
-    if interp.fakes is not None:
+    if interp.backing.may_be_symbolic:
         item, container = settle_all(item), settle_all(container)
     if not trace.active:
         if python_method(trace, container, None, "__contains__", "__iter__"):

@@ -91,7 +91,7 @@ def _draw(call: Call) -> Frame | None:
 def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
     """Returns a symbol for the number that the program will draw; None if it cannot be a symbol."""
     kind = KINDS.get(fn)
-    if kind is None or not interp.restartable or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
+    if kind is None or not interp.backing.restartable or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
         return None
     src = interp.trace.sources.get(args[0]) if args else None
     if src is None or not _is_plain(kind.generator, args[0]):
@@ -109,7 +109,7 @@ def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> An
         return None
     if type(example) is not kind.number or not math.isfinite(example) or (span is not None and max(map(abs, span)) > _MOST):
         return None
-    if interp.fakes is None:
+    if not interp.backing.may_be_symbolic:
         if interp.host is not None and interp.host.may_restart():
             raise Restart("FL410", f"{fn.__qualname__} draws a number, which is a symbol in fake mode", draws=True)
         return None

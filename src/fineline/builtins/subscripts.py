@@ -65,7 +65,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
     if trace.lazy:
         key = symbol_for(trace, key) if trace.numpy and is_a(obj, Tensor) else key
         trace.settle(key)
-    if interp.fakes is not None and not is_a(obj, Tensor):
+    if interp.backing.may_be_symbolic and not is_a(obj, Tensor):
         if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and interp.varied(f, (key,), _programs(interp, obj, key)):
             what = "an item" if type(key) is torch.SymInt else "a slice"
             raise GraphBreak(operator.getitem, (obj, key), None, "FL448", f"{what} of a {t.__name__}, at a number that varies")

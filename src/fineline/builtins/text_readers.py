@@ -148,7 +148,7 @@ def attend(interp: Interp, f: Frame) -> bool:
     if text.value not in texts:
         return attend(interp, f)
     if interp.opaque is not None:
-        if interp.fakes is not None:
+        if not interp.backing.real:
             raise Restart("FL515", f"{name} reads the text of a tensor")
         interp.opaque.read = True
         return False

@@ -68,7 +68,7 @@ def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[st
     if drawn:
         before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
     leave = _left(writer, again, "error", stand) if states or again.in_blocks else ["raise"]
-    if (more and not checks) or any([has_history(interp.memory(s.value)) for s in written]):
+    if (more and not checks) or any([has_history(interp.backing.memory(interp, s.value)) for s in written]):
         raise NotReconstructible(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     undone = [f"    {line}" for line in (*stand, *back.values())]
     # Only the uncompiled graph shows whether one of its operators raises: the user's code may handle the error, or not reach the operator.
@@ -122,4 +122,5 @@ def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
 def costs_little(writer: Any, written: list[Source]) -> bool:
     """Returns whether a graph that writes there may run again: the memory that each call copies for that is small."""
     few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
-    return few and not any([has_history(writer.trace.guards.interp.memory(s.value)) for s in written])
+    interp = writer.trace.guards.interp
+    return few and not any([has_history(interp.backing.memory(interp, s.value)) for s in written])

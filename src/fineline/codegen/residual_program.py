@@ -485,8 +485,9 @@ class ResidualWriter:
     def _lying(self) -> list[tuple[Source, int, bool]]:
         """Returns the tensors among the graph's inputs: the storage of each, and whether the graph writes into it."""
         if self._memory is None:
-            memory, mutated = self.trace.guards.interp.memory, self.trace.recorder.mutated
-            self._memory = [(s, storage_of(s.value), storage_of(memory(s.value)) in mutated) for s in self._tensors()]
+            interp, mutated = self.trace.guards.interp, self.trace.recorder.mutated
+            memory = interp.backing.memory
+            self._memory = [(s, storage_of(s.value), storage_of(memory(interp, s.value)) in mutated) for s in self._tensors()]
         return self._memory
 
     def _sharing(self) -> tuple[int, ...] | None:

@@ -18,7 +18,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.guards.facts import AMBIENT
 from fineline.interp.trial import Trial
-from fineline.tensor_ops.compute import compute
+from fineline.tensor_ops.backing import FakeBacking
 from fineline.tensor_ops.subgraphs.bodies import NoBody
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.tensor_ops.tensors import TensorOps
@@ -44,7 +44,7 @@ class BodyTensors(TensorOps):
         if places is not None:
             # The operator sees to it that no such number is read from its tensor.
             fx = interp.trace.to_fx(args[0]), interp.trace.to_fx(args[1])
-            result = compute(interp, torch.ops.aten.index, (args[0], places), None)
+            result = interp.backing.run(interp, torch.ops.aten.index, (args[0], places), None)
             return self.keep(interp, fn, "call_function", operator.getitem, fx, {}, result)
         return super().operator(interp, fn, args, kwargs, used)
 
@@ -65,7 +65,7 @@ class _Written(set):
         self.interp = interp
 
     def add(self, storage: int) -> None:
-        if any([self.interp.memory(t).untyped_storage()._cdata == storage for t in self.interp.recorder.given()]):
+        if any([self.interp.backing.memory(self.interp, t).untyped_storage()._cdata == storage for t in self.interp.recorder.given()]):
             self.interp.refuse_because("it writes into a tensor from around it")
         super().add(storage)
 
@@ -77,7 +77,7 @@ class BodyInterpreter(Trial):
 
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, {}, outer.trace.made.copy())
-        self.fakes = self.known.fakes = fakes
+        self.use(FakeBacking(fakes))
         self.recorder = BodyRecorder(outer.trace.recorder)
         self.tensors = BodyTensors(indices, self.recorder)
         self.trial, self.inside = outer.trial, outer.inside

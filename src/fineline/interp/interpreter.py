@@ -21,7 +21,6 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, Code
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.errors import InternalError, Unsupported
 from fineline.exception_slots import CONTEXT, under
-from fineline.fake.fake_tensors import Fakes, NotFakeable
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import (
     DISCARD,
@@ -52,14 +51,14 @@ from fineline.report.operator_counter import OPEN
 from fineline.stacks import StackPlace
 from fineline.symbolic.arithmetic import numbers
 from fineline.symbolic.floats import hint
+from fineline.tensor_ops.backing import LiveBacking
 from fineline.tensor_ops.numpy_arrays import Arrays
 from fineline.tensor_ops.subgraphs.allow_in_graph import OpaqueCall
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.tensors import TensorOps
-from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
+from fineline.tracing.interp import Backing, BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
@@ -96,10 +95,6 @@ class Interpreter:
     again = False
     # What has come from outside: a signal handler or another thread has raised it.
     interrupt: BaseException | None = None
-    # On the real values: whether the capture can still be undone, and made on fakes.
-    switches = False
-    # Whether the host can take a segment back and capture it on fakes; else it may draw no numbers.
-    restartable = False
     # Whether the host captures again where a block ends in which nothing was captured.
     resumes = False
     # The origin of what has another interpreter run this code, for the graph's nodes.
@@ -124,7 +119,8 @@ class Interpreter:
         self.options, self.lessons, self.host = options, lessons, host
         self.frame: Frame | None = None
         self.handled: BaseException | None = None
-        self.tensors, self.known, self.arrays = TensorOps(), ConstantTensors(), Arrays()
+        self.tensors, self.arrays = TensorOps(), Arrays()
+        self.use(LiveBacking())
         # The result of a graph break and where it goes: delivering it may run into the next graph break, or raise.
         self.pending: tuple[Any, Delivery | None] | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)
@@ -152,9 +148,7 @@ class Interpreter:
         self.rules: Rules | None = None
         # How often each has decided something.
         self.fired: Counter[Rule] | None = host.fired if host is not None else None
-        # In fake mode: what tensor operators run on.
-        self.fakes: Fakes | None = None
-        # Such an operator runs: none of the user's.
+        # An operator runs that is none of the user's.
         self.computing = False
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
@@ -176,6 +170,10 @@ class Interpreter:
         self.marker = object()
         # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" or "texts" alone.
         self.unsteady: Mapping[str, str] = {}
+
+    def use(self, backing: Backing) -> None:
+        """Sets what the capture runs on, before it begins."""
+        self.backing, self.known = backing, backing.constants()
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -244,24 +242,12 @@ class Interpreter:
     # Ignores the result of a call: passed as its ``then``.
     discard = DISCARD
 
-    def memory(self, t: torch.Tensor) -> torch.Tensor:
-        """Returns what the captured code writes into when it writes into ``t``."""
-        if self.fakes is None or not is_a(t, torch.Tensor):
-            return t
-        self.computing = True
-        try:
-            return self.fakes.twin(t)
-        except NotFakeable as e:
-            raise Restart("FL515", str(e)) from None
-        finally:
-            self.computing = False
-
     def varied(self, f: Frame, values: Any, few: int = 1) -> bool:
         """Returns whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
 
         Then a program for each value would never end, and the place had better be a graph break; what it gives is known behind that.
         """
-        found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
+        found = [hint(n) for v in values for n in numbers(v)] if self.backing.may_be_symbolic else []
         if self.trace.numpy:
             found += [v for v in values if type(v) in NUMPY_SCALARS and v in self.trace.lazy]
         return bool(found) and None not in found and self.asked(f, found, few)
@@ -440,7 +426,7 @@ class Interpreter:
         if self.opaque is None:
             self.outside = "skipped" if graph_break.error in UNSEEN else "eager"
         try:
-            if self.opaque is not None and self.fakes is not None:
+            if self.opaque is not None and not self.backing.real:
                 raise Restart(graph_break.error, graph_break.reason)
             if self.opaque is not None:
                 opaque = self.opaque
@@ -535,7 +521,7 @@ class Interpreter:
         """Handles an exception of an instruction: sets the implicit context, then finds the handler."""
         if self.frame is None:
             raise e
-        if self.fakes is not None and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
+        if not self.backing.real and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
             raise Restart("FL515", f"{type(e).__name__}: {e}")
         if e not in self.trace.sources:
             # C may have raised it, with attributes that its class, written in Python, reads.
@@ -578,7 +564,8 @@ class Interpreter:
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
             self.abandoned = self.refusal(error, text, self.frame)
             raise CaptureAborted
-        fakes = self.trace.active = self.fakes is not None
+        # On fakes the capture is about to begin again.
+        self.trace.active = not self.backing.real
         self.trace.global_values.clear()  # Nobody forgets them any more where globals are written.
         self.pause.end()
         self.failure = (error, text)
@@ -589,7 +576,7 @@ class Interpreter:
             self.failed_at, self.failed_stack = (f.info.code.co_filename, f.line), user_stack(f)
             if hint:
                 self.lessons.eager_sites.add((f.info.code, f.ip - 1))
-        if fakes:
+        if self.trace.active:
             raise Restart(error, text)
 
     def declared(self, error: str) -> Rule | None:
@@ -610,7 +597,7 @@ class Interpreter:
     def interrupted(self, e: BaseException) -> None:
         """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""
         self.interrupt = e
-        if self.fakes is not None:
+        if not self.backing.real:
             self.leave_at_once(e)
         self.fleeting(e)
 

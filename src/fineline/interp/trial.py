@@ -143,7 +143,7 @@ class Trial(Interpreter):
         self.outer, self.again = outer, again
         # A function in it may have to be differentiated as that one says; but not those in its own backward.
         self.trial = outer.trial if again and not outer.again else None
-        self.fakes = self.known.fakes = outer.fakes
+        self.use(outer.backing.inner())
         self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
         self.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
         self.shows_layouts = outer.shows_layouts
@@ -153,7 +153,7 @@ class Trial(Interpreter):
             for t in tensors:
                 self.recorder.placeholder(t, name, None)
         self.given, self.made = [t for tensors in given.values() for t in tensors], made
-        memory = self.recorder.mutated = _Memory(map(self.memory, self.given), writes)
+        memory = self.recorder.mutated = _Memory([self.backing.memory(self, t) for t in self.given], writes)
         self.undoable, self.mutations = writes, _ReadOnly(outer.trace.mutations, memory.given)
 
     @property

@@ -233,8 +233,8 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
     spec, method = spec_of(key), is_a(key, INSTANCE_METHODS)
     if interp.unsteady and spec.effect != "unknown" and (spec.reads != "none" or method):
         _ask_contents(call, key, spec)
-    if (interp.fakes is not None or trace.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
-        if interp.fakes is not None and any([holds(a) for a in call.values()]):
+    if (interp.backing.may_be_symbolic or trace.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
+        if interp.backing.may_be_symbolic and any([holds(a) for a in call.values()]):
             if (form := _form(key, spec, args, kwargs)) is not None:
                 if not has_symbol(key, args):
                     _ask(call, key, spec)
@@ -262,7 +262,7 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         return call_c(call, key)
     if spec.effect == "mutator":
         _note_write(call, spec)
-    if interp.fakes is not None and (spec.writes_out or (method and key.__objclass__ in TEXTS)):
+    if interp.backing.may_be_symbolic and (spec.writes_out or (method and key.__objclass__ in TEXTS)):
         args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
     result = call.fn(*args, **kwargs) if kwargs else call.fn(*args)
     t = type(result)

@@ -147,7 +147,7 @@ def _late(interp: Interp, x: Any, read: bool) -> bool | None:
     if t in SINGLETONS or (t in VALUES and t is not slice):
         trace.settle(x)
         return False
-    if t not in _TENSORS and not (t is FakeTensor and interp.fakes is not None):
+    if t not in _TENSORS and not (t is FakeTensor and not interp.backing.real):
         return None
     known = x in trace.sources or trace.recorder.known(x)
     if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(trace, x):
@@ -162,19 +162,20 @@ def _own(trace: SegmentTrace, t: type, name: str) -> bool:
 
 def _written(trace: SegmentTrace, t: Tensor) -> bool:
     """Returns whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
-    memory = trace.guards.interp.memory(t)
+    interp = trace.guards.interp
+    memory = interp.backing.memory(interp, t)
     return memory.untyped_storage()._cdata in trace.recorder.mutated or any([owner is t for owner, *_ in trace.mutations.slots.values()])
 
 
 def _state(trace: SegmentTrace, args: tuple) -> tuple:
-    memory = trace.guards.interp.memory
+    interp = trace.guards.interp
     given = [x for a in args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
-    return torch.get_default_dtype(), *[(x.requires_grad, memory(x).untyped_storage()._cdata) for x in given]
+    return torch.get_default_dtype(), *[(x.requires_grad, interp.backing.memory(interp, x).untyped_storage()._cdata) for x in given]
 
 
 def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
-    # In fake mode nothing of the user's runs.
-    live = interp.fakes is None
+    # On fakes nothing of the user's runs.
+    live = interp.backing.real
     interp.outside, interp.computing = "eager" if live else "", not live
     try:
         with interp.pause.interrupted():

@@ -75,7 +75,7 @@ def call_cached(call: Call) -> Frame | None:
     interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs or {}
     if not trace.active:
         return call.run_natively()
-    if interp.fakes is not None:
+    if interp.backing.may_be_symbolic:
         inner = _behind(interp, fn, [*args, *kwargs.values()])
         if inner is not None:
             return trace.symbols.inlined.call(interp, call.frame, inner, args, kwargs, (fn, args, kwargs), call.then)
@@ -110,11 +110,11 @@ def call_cached(call: Call) -> Frame | None:
         if not _holds(entry, fn):
             interp.fail("FL418", f"the cache of {fn.__name__} does not keep what it gave", True)
             return call.finish(result)
-    elif interp.fakes is None and not again:
+    elif interp.backing.real and not again:
         fn(*args, **kwargs)
-    if interp.fakes is None or again or not held:
+    if interp.backing.real or again or not held:
         trace.mutations.cached.append((fn, entry.key))
-        if interp.fakes is not None:
+        if not interp.backing.real:
             caller = trace.pin(_Later(fn), fn.__name__).value
     result = entry.__get__(fn, LRU_TYPE)
     trace.mutations.note_hit(caller, args, kwargs)

@@ -22,8 +22,8 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
+from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.composites import is_composite
-from fineline.tensor_ops.compute import computing
 from fineline.tensor_ops.size_arguments import SIZED, tensors_for_sizes
 from fineline.torch_facts.mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
 from fineline.torch_facts.spellings import is_custom, packet_of
@@ -123,13 +123,13 @@ def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresig
     if type(fn) in DISPATCHED:
         if packet_of(fn) in UNSEEN_NAMES:
             return Foresight.UNFORESEEN
-        if is_custom(fn) and interp.fakes is None:
+        if is_custom(fn) and interp.backing.real:
             return _custom(interp, fn, args, kwargs)
         if is_custom(fn) and not is_a(fn, torch.jit.ScriptFunction) and is_composite(_overload(fn, args, kwargs)):
             # It may call operators whose fake kernels take sizes for known that numbers decide.
             return Foresight.WATCHED
-    # In fake mode it is what runs that tells.
-    if interp.fakes is None and fn not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
+    # On fakes it is what runs that tells.
+    if interp.backing.real and fn not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
         mutated = interp.trace.recorder.mutated
         if not all([interp.known.has(n, mutated) for n in numbers]):
             told = _told(interp, fn, args, kwargs)

@@ -22,7 +22,7 @@ from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tables import attributes
-from fineline.tensor_ops.compute import compute, computing
+from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.rules import operator_rule
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
@@ -100,10 +100,10 @@ def _usable(result: Any) -> bool:
 
 def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
     """Returns what ``fn`` gives for constants, alone in a tuple; None if it can't be known so."""
-    if interp.fakes is not None:
+    if interp.backing.may_be_symbolic:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
-    allowed = interp.trace.active and interp.restartable and interp.lessons.constant_arrays
+    allowed = interp.trace.active and interp.backing.restartable and interp.lessons.constant_arrays
     if not allowed or not all([interp.arrays.constant(interp, v) for v in values]):
         return None
     try:
@@ -188,7 +188,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
         return None
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    if modes or interp.opaque is not None or interp.subgraphs or not interp.restartable or not _is_plain(a):
+    if modes or interp.opaque is not None or interp.subgraphs or not interp.backing.restartable or not _is_plain(a):
         return None
     src, constant = trace.sources.get(a), interp.arrays.constant(interp, a)
     if constant and fn in SHARING and interp.arrays.lies_in_shared(a):
@@ -216,8 +216,8 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
         interp.arrays.shown[a].append(held)
     if shared:
         return held
-    if interp.fakes is not None:
-        result = compute(interp, form, (held,), given)
+    if not interp.backing.real:
+        result = interp.backing.run(interp, form, (held,), given)
     interp.tensors.record(interp, "call_method", form.__name__, (trace.to_fx(held),), {k: trace.to_fx(v) for k, v in given.items()}, result)
     if fn in SHARING:
         interp.arrays.shared.append((a, result))

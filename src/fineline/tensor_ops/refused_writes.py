@@ -17,7 +17,7 @@ from fineline.frames.graph_breaks import Restart
 from fineline.fx.output_fixups import untracked
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
-from fineline.tensor_ops.compute import computing
+from fineline.tensor_ops.backing import computing
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -47,22 +47,22 @@ def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: 
     The rules of fake tensors do not look: it is to run on the real ones, which raise.
     """
     written = _tensors(targets)
-    storages = {storage_of(interp.memory(t)) for t in written} - {0}
+    storages = {storage_of(interp.backing.memory(interp, t)) for t in written} - {0}
     given = [*args[1:], *[v for name, v in (kwargs or {}).items() if name != "out"]]
     if kwargs and "out" in kwargs:
         given.append(args[:1])
-    read = [t for t in _all_tensors(given) if storage_of(interp.memory(t)) in storages]
+    read = [t for t in _all_tensors(given) if storage_of(interp.backing.memory(interp, t)) in storages]
     if not read:
         return False
     moving = getattr(fn, "__name__", "").partition(".")[0].strip("_") in MOVING
     if fn is operator.setitem or fn is Tensor.__setitem__:
         moving = any(True for _ in _all_tensors([args[1]]))
-    assert interp.fakes is not None
     with computing(interp):
         try:
             if not moving and (fn is operator.setitem or fn is Tensor.__setitem__):
-                written = [interp.fakes.run(operator.getitem, args[:2], None)]
-            return any([_overlap(interp.fakes.twin(a), interp.fakes.twin(b), moving) for a in written for b in read])
+                written = [interp.backing.run_on_fakes(operator.getitem, args[:2], None)]
+            pairs = [(interp.backing.memory(interp, a), interp.backing.memory(interp, b)) for a in written for b in read]
+            return any([_overlap(a, b, moving) for a, b in pairs])
         except DATA_DEPENDENT:
             # Only the run knows where it lies. An item that an index in a tensor selects is mostly written with what was read at that index.
             return fn is not operator.setitem and fn is not Tensor.__setitem__
@@ -96,10 +96,10 @@ def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
 def guard_writes(interp: Interp, targets: Iterable[Any]) -> None:
     """Guards that autograd allows, or refuses, writes into the inputs that share memory with ``targets``, as it does now."""
     trace = interp.trace
-    storages = {storage_of(interp.memory(t)) for t in _tensors(targets)} - {0}
+    storages = {storage_of(interp.backing.memory(interp, t)) for t in _tensors(targets)} - {0}
     for src in [s for s in trace.sources.values() if is_a(s.value, Tensor)]:
         t = src.value
-        if storage_of(interp.memory(t)) not in storages:
+        if storage_of(interp.backing.memory(interp, t)) not in storages:
             continue
         refused = _refused(t)
         if trace.symbols is not None and t._is_view() and (refused or lies_on_itself(t)):

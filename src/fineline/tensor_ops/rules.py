@@ -131,7 +131,7 @@ def _forbid(call: Call, rule: Rule) -> Frame | None:
 def _constant(call: Call, rule: Rule) -> Frame | None:
     interp, trace, fn = call.interp, call.trace, call.fn
     identify(trace, fn)
-    if interp.fakes is not None:
+    if interp.backing.may_be_symbolic:
         call.args = [settle_all(a) for a in call.args]
     for a in call.values():
         if is_value(a) and deep_plain(trace, a):

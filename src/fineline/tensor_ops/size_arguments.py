@@ -137,7 +137,7 @@ def guardable(interp: Interp, t: Any) -> bool:
     if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
     # In memory that is not PyTorch's alone another tensor may have been written.
-    return interp.memory(t).untyped_storage()._cdata not in trace.recorder.mutated and not any_foreign((t,))
+    return interp.backing.memory(interp, t).untyped_storage()._cdata not in trace.recorder.mutated and not any_foreign((t,))
 
 
 def guarded(trace: SegmentTrace, t: Tensor) -> Any:

@@ -101,16 +101,16 @@ def _kept(interp: Interp, targets: Any) -> bool:
     if is_a(trace.recorder, Part) or torch._C._functorch.get_dynamic_layer_stack_depth():
         return False
     given = [src.value for _, src in trace.recorder.inputs if is_a(src.value, Tensor)]
-    targets = {_storage(interp.memory(t)) for t in targets if is_a(t, Tensor)}
-    written = [t for t in given if (at := _storage(interp.memory(t))) in trace.recorder.mutated or at in targets]
-    plain = 0 not in targets and all([type(t) in KEEPS and not has_history(interp.memory(t)) for t in written])
+    targets = {_storage(interp.backing.memory(interp, t)) for t in targets if is_a(t, Tensor)}
+    written = [t for t in given if (at := _storage(interp.backing.memory(interp, t))) in trace.recorder.mutated or at in targets]
+    plain = 0 not in targets and all([type(t) in KEEPS and not has_history(interp.backing.memory(interp, t)) for t in written])
     return plain and sum([t.untyped_storage().nbytes() for t in written]) <= MOST_KEPT
 
 
 def writes_outside(interp: Interp, targets: Any) -> bool:
     """Returns whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
     trace = interp.trace
-    inputs = {_storage(interp.memory(src.value)) for _, src in trace.recorder.inputs if is_a(src.value, Tensor)}
+    inputs = {_storage(interp.backing.memory(interp, src.value)) for _, src in trace.recorder.inputs if is_a(src.value, Tensor)}
     return not inputs.isdisjoint(trace.recorder.mutated) or _among(interp, inputs | _checked(interp), targets, trace.sources)
 
 
@@ -119,7 +119,7 @@ def _checked(interp: Interp) -> set[int]:
 
 
 def _among(interp: Interp, storages: set[int], targets: Any, known: Any = ()) -> bool:
-    return any([is_a(t, Tensor) and (t in known or _storage(interp.memory(t)) in storages) for t in targets])
+    return any([is_a(t, Tensor) and (t in known or _storage(interp.backing.memory(interp, t)) in storages) for t in targets])
 
 
 def _storage(t: Tensor) -> int:

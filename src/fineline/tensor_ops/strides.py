@@ -25,7 +25,7 @@ from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, unknown
 from fineline.symbolic.floats import hint
-from fineline.tensor_ops.compute import computing
+from fineline.tensor_ops.backing import computing
 from fineline.torch_facts.mutation import METADATA_NAMES
 from fineline.torch_facts.random_state import put_back, random_states, unmoved
 from fineline.tracing.interp import Interp
@@ -79,7 +79,7 @@ def confirm(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any
     if not text:
         return
     text = f"{describe(fn)} reads the strides of a tensor that the graph computes, and {text}"
-    if interp.fakes is None or not interp.fakes.symbolic:
+    if not interp.backing.is_symbolic:
         raise Restart("FL524", text)
     raise GraphBreak(fn, tuple(args), kwargs, "FL524", text)
 
@@ -96,7 +96,7 @@ def _agree(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any)
 
 def _one_wide(interp: Interp, t: Tensor) -> bool:
     """Returns whether a dimension of one element has a stride that varies."""
-    fake = interp.memory(t)
+    fake = interp.backing.memory(interp, t)
     return any([type(n) is int and n == 1 and type(stride) in SYMBOLIC for n, stride in zip(fake.shape, fake.stride(), strict=True)])
 
 
@@ -207,7 +207,7 @@ class Kernels:
     def _layout(self, t: Tensor) -> Layout:
         if t.layout is not torch.strided or t.is_nested or t.is_quantized or t.is_conj() or t.is_neg():
             raise Unconfirmed("it is made of a tensor that has no strides alone")
-        fake = self.interp.memory(t)
+        fake = self.interp.backing.memory(self.interp, t)
         sizes, strides = [_plain(tuple(n), self.sizes) for n in (fake.shape, fake.stride())]
         return Layout(sizes, strides, t.dtype, t.device, t.requires_grad)
 

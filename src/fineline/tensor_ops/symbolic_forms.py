@@ -53,10 +53,10 @@ def picks(k: Any) -> bool:
 def item_of(interp: Interp, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
     """Returns ``t[key]`` for a key with a symbolic number; None if there is none, or if there are other than basic indices."""
     whole, items = t, key if type(key) is tuple else (key,)
-    if interp.fakes is None and interp.switches and any(map(picks, items)):
+    if interp.backing.switches and any(map(picks, items)):
         # Compilers that trace the graph can't read it.
         raise Restart("FL508", "a tensor of one number as an index")
-    if interp.fakes is None or interp.indices or interp.tensors.indices:
+    if not interp.backing.may_be_symbolic or interp.indices or interp.tensors.indices:
         return None
     # Not in a transform of torch.func, where there is one for each row.
     outside = not torch._C._functorch.get_dynamic_layer_stack_depth()

@@ -24,7 +24,6 @@ from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.composites import CompositeWatch
-from fineline.tensor_ops.compute import compute, compute_known
 from fineline.tensor_ops.data_dependent_shapes import by_data, may_be_by_data, splits
 from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal
 from fineline.tensor_ops.requires_grad import dormant
@@ -148,7 +147,7 @@ class TensorOperator:
         try:
             if self.fn in DTYPE_ASKERS and among(self.all_args):
                 raise self.graph_break("FL504", "of a number of NumPy's")
-            if interp.fakes is not None:
+            if interp.backing.may_be_symbolic:
                 self.fn, self.args, self.kwargs = form_of(trace, self.fn, self.args, self.kwargs)
             self.fx_args = tuple([trace.to_fx(a) for a in self.args])
             self.fx_kwargs = {k: trace.to_fx(v) for k, v in self.kwargs.items()} if self.kwargs else {}
@@ -180,7 +179,7 @@ class TensorOperator:
         history = bool(self.targets) and fn not in HIDDEN and _history_grows(args, kwargs)
         handled = covered(interp.frame)
         interp.trace.caught = interp.trace.caught or handled
-        self.untyped = interp.fakes is not None and not takes_types(fn, args, kwargs)
+        self.untyped = not interp.backing.real and not takes_types(fn, args, kwargs)
         raises = handled and (self.untyped or may_raise(self.op, self.target, self.fx_args))
         if raises or (self.targets and interp.trace.fragile):
             settle_raising(interp, fn, args, kwargs, raises, self.targets, history)
@@ -193,11 +192,11 @@ class TensorOperator:
         # An error that nobody handles leaves no program, and is raised as it is.
         if handled and (refused := refusal(targets, history)):
             raise self.graph_break("FL503", refused)
-        if interp.fakes is not None and interp.trace.active and reads_what_it_writes(interp, self.fn, targets, self.args, self.kwargs):
+        if not interp.backing.real and interp.trace.active and reads_what_it_writes(interp, self.fn, targets, self.args, self.kwargs):
             raise self.graph_break("FL503", "reads memory that it writes")
         if writes_too_soon(interp, targets, history):
             raise self.graph_break("FL514", "writes behind a branch taken for granted")
-        if interp.switches and history and writes_outside(interp, targets):
+        if interp.backing.switches and history and writes_outside(interp, targets):
             raise Restart("FL513", "a gradient goes through a write, which can't be undone")
         if history:
             guard_writes(interp, targets)
@@ -208,11 +207,11 @@ class TensorOperator:
         interp = self.interp
         try:
             if self.sizes is Foresight.WATCHED:
-                with CompositeWatch(may_be_by_data, interp.fakes is not None) as watch:
-                    result = compute(interp, self.fn, self.args, self.kwargs)
+                with CompositeWatch(may_be_by_data, not interp.backing.real) as watch:
+                    result = interp.backing.run(interp, self.fn, self.args, self.kwargs)
                 self.sizes = watch.foresight
             else:
-                result = compute(interp, self.fn, self.args, self.kwargs)
+                result = interp.backing.run(interp, self.fn, self.args, self.kwargs)
         except GraphBreak as b:
             raise b.calls(*self.called) from None
         if interp.lessons.dense_only and scattered(result):
@@ -224,9 +223,9 @@ class TensorOperator:
         interp, known, mutated = self.interp, self.interp.known, self.interp.trace.recorder.mutated
         if self.sizes is Foresight.UNFORESEEN:
             interp.trace.recorder.unmeasure(result)
-        if self.fn in FOLDED and known.all_known(self.args, mutated) and not (interp.fakes is not None and holds(self.args)):
-            known.add(result, mutated, compute_known(interp, self.fn, self.args, self.kwargs))
-        elif interp.fakes is not None:
+        if self.fn in FOLDED and known.all_known(self.args, mutated) and not (interp.backing.may_be_symbolic and holds(self.args)):
+            known.add(result, mutated, interp.backing.fold(interp, self.fn, self.args, self.kwargs))
+        elif interp.backing.may_be_symbolic:
             known.computed(self.fn, self.args, self.kwargs, result, mutated)
 
 

@@ -24,7 +24,6 @@ from fineline.objects.c_calls import deep_plain
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
-from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.requires_grad import set_requires_grad
@@ -100,7 +99,7 @@ class TensorOps:
     def _operator_call(self, call: Call) -> Frame | None:
         """Calls an operator."""
         if is_custom(call.fn):
-            if call.interp.switches:
+            if call.interp.backing.switches:
                 raise Restart("FL516", f"{describe(call.fn)} may do more than compute")
             settle_first(call)
         args, kwargs = sizes(call) if call.fn in SIZED else (call.args, call.kwargs)
@@ -122,8 +121,8 @@ class TensorOps:
         for a in given:
             if type(a) in (list, tuple, dict):
                 trace.expand(a, True)
-        result = fn(*args, **(kwargs or {})) if known else compute(interp, fn, args, kwargs)
-        if interp.fakes is not None and reads_strides(fn):
+        result = fn(*args, **(kwargs or {})) if known else interp.backing.run(interp, fn, args, kwargs)
+        if not interp.backing.real and reads_strides(fn):
             confirm(interp, fn, args, kwargs, result)
         if query and fn not in COVERED:
             if not all([is_value(a) and deep_plain(trace, a) for a in (*given, result)]):
@@ -229,9 +228,9 @@ class TensorOps:
 
     def wrote(self, interp: Interp, targets: Any, reshapes: bool = False) -> None:
         """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
-        if targets and interp.fakes is not None:
-            interp.fakes.forget()
-        mutations = interp.trace.mutations if interp.undoable and interp.fakes is None else None
+        if targets and not interp.backing.real:
+            interp.backing.forget_numbers()
+        mutations = interp.trace.mutations if interp.undoable and interp.backing.real else None
         if reshapes and mutations is not None:
             # What has counted writes together with the tensor does so no more.
             for src in interp.trace.sources.values():
@@ -304,7 +303,7 @@ class TensorOps:
             if name == "is_leaf" and t in trace.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
                 return trace.load(t.is_leaf, trace.guards.access(trace.sources[t], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
-            return compute(interp, getattr, (t, name), None)
+            return interp.backing.run(interp, getattr, (t, name), None)
         if kind == "op":
             if interp.rules is not None:
                 self._ruled(interp, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
@@ -314,7 +313,7 @@ class TensorOps:
                 raise GraphBreak(getattr, (t, name), None, "FL504", str(e)) from None
             if not trace.active:
                 return getattr(t, name)
-            return self.keep(interp, name, "call_function", getattr, (fx, name), {}, compute(interp, getattr, (t, name), None))
+            return self.keep(interp, name, "call_function", getattr, (fx, name), {}, interp.backing.run(interp, getattr, (t, name), None))
         if kind == "source":
             src = trace.sources.get(t)
             descr = tensor_descriptor(name)
@@ -336,7 +335,7 @@ class TensorOps:
         trace = interp.trace
         src = trace.sources.get(t)
         if name == "grad" and src is not None:
-            if interp.fakes is not None and value is not None and value not in trace.sources:
+            if not interp.backing.real and value is not None and value not in trace.sources:
                 raise interp.only_live(GraphBreak(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
             trace.mutations.set_slot(t, src, descr, t.grad, value)
             return
@@ -360,7 +359,7 @@ def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:
     node = recorder.find(value) if type(value) in PLAIN_TENSORS else None
     if node is None or node.target is not getattr or node.args != (recorder.find(t), "data"):
         return False
-    mine, theirs = interp.memory(t), interp.memory(value)
+    mine, theirs = interp.backing.memory(interp, t), interp.backing.memory(interp, value)
     return storage_of(mine) == storage_of(theirs) and (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
 
 
@@ -380,7 +379,7 @@ def _memory(interp: Interp, t: Tensor) -> Tensor:
     """Returns the tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
-    return interp.memory(t)
+    return interp.backing.memory(interp, t)
 
 
 def _written(interp: Interp, t: Tensor) -> bool:

@@ -17,7 +17,6 @@ from fineline.frames.frame import Frame
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
-from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import guard_answer
@@ -96,7 +95,7 @@ def item(interp: Interp, t: Tensor) -> Any:
     trace = interp.trace
     fx = trace.to_fx(t)
     new = trace.symbols.shapes.pending_fresh_unbacked_symbols
-    number = compute(interp, Tensor.item, (t,), None, born=False)
+    number = interp.backing.run(interp, Tensor.item, (t,), None, born=False)
     if type(number) not in SYMBOLIC or not new:
         # A constant, or read before.
         return number
@@ -120,7 +119,7 @@ def listable(interp: Interp, t: Tensor) -> bool:
     symbols = interp.trace.symbols
     if symbols is None or not symbols.scalars or not interp.tensors.symbolic or interp.opaque is not None:
         return False
-    sizes = interp.memory(t).shape
+    sizes = interp.backing.memory(interp, t).shape
     return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
 
 
@@ -132,13 +131,13 @@ def within(interp: Interp, fn: Any, args: Any, kwargs: dict) -> None:
 
 
 def _select(interp: Interp, input: Tensor, dim: int = 0, index: Any = 0) -> None:
-    size = interp.memory(input).shape[dim]
+    size = interp.backing.memory(interp, input).shape[dim]
     for bound in (index >= -size, index < size):
         _expect(interp, bound, f"index is out of bounds for dimension {dim % input.dim()}", IndexError)
 
 
 def _narrow(interp: Interp, input: Tensor, dim: int, start: Any, length: Any) -> None:
-    size = interp.memory(input).shape[dim]
+    size = interp.backing.memory(interp, input).shape[dim]
     _expect(interp, length >= 0, "narrow(): length must be non-negative.", RuntimeError)
     for bound in (start >= -size, start <= size):
         _expect(interp, bound, "start out of range", IndexError)

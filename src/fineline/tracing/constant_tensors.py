@@ -63,16 +63,13 @@ class ConstantTensors:
     def __init__(self) -> None:
         # Tensors -> the tensor, which stays alive, its version, and the tensor with the numbers.
         self._held: AddressMap[tuple[Tensor, int, Tensor]] = AddressMap()
-        # In fake mode: those of one number, which is symbolic.
-        self._symbolic: AddressMap[tuple[Tensor, int, torch.SymInt]] = AddressMap()
-        # In fake mode: what says whether a tensor that existed before was written into.
-        self.fakes: Fakes | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._held or self._symbolic)
+        return bool(self._held)
 
     def _memory(self, t: Tensor) -> Tensor:
-        return t if self.fakes is None else self.fakes.twin(t)
+        """Returns the tensor that says whether ``t`` was written into."""
+        return t
 
     def add(self, t: Any, mutated: set[int], value: Any = None) -> None:
         """Adds a constant tensor. ``value``: the tensor with the numbers, if ``t`` is a fake."""
@@ -121,18 +118,40 @@ class ConstantTensors:
 
     def clear(self) -> None:
         self._held.clear()
-        self._symbolic.clear()
 
-    # -- symbolic numbers ----------------------------------------------------------------------------------------------
     def number(self, t: Any, mutated: Collection[int]) -> Any:
         """Returns the symbolic number that is all of ``t``; None if there is none."""
+        return None
+
+    def computed(self, fn: Any, args: Any, kwargs: dict | None, result: Any, mutated: set[int]) -> None:
+        """Adds the result of an operator, if it is one integer or truth that is computed from symbolic integers."""
+
+
+class FakeConstants(ConstantTensors):
+    """Those of a capture on fakes, and tensors of one number that is symbolic."""
+
+    def __init__(self, fakes: Fakes) -> None:
+        super().__init__()
+        self._fakes = fakes
+        self._symbolic: AddressMap[tuple[Tensor, int, torch.SymInt]] = AddressMap()
+
+    def __bool__(self) -> bool:
+        return bool(self._held or self._symbolic)
+
+    def _memory(self, t: Tensor) -> Tensor:
+        return self._fakes.twin(t)
+
+    def clear(self) -> None:
+        super().clear()
+        self._symbolic.clear()
+
+    def number(self, t: Any, mutated: Collection[int]) -> Any:
         held = self._symbolic.get(t)
         if held is None or held[1] != held[0]._version or held[0].untyped_storage()._cdata in mutated:
             return None
         return held[2]
 
     def computed(self, fn: Any, args: Any, kwargs: dict | None, result: Any, mutated: set[int]) -> None:
-        """Adds the result of an operator in fake mode, if it is one integer or truth that is computed from symbolic integers."""
         if type(result) is not FakeTensor or result.dim() or result.dtype not in (torch.int64, torch.bool) or len(args) > 2:
             return
         rounding = {k: v for k, v in (kwargs or {}).items() if k not in ("dtype", "device")}

@@ -62,6 +62,64 @@ class Operators(Protocol):
     def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Delivery | None) -> Frame | None: ...
 
 
+class Backing(Protocol):
+    """What a capture runs on: the user's tensors, or fakes that stand for them (`tensor_ops/backing.py`)."""
+
+    __slots__ = ()
+
+    # Whether operators run on the user's tensors. On fakes nothing happens: what the code writes is undone, and the program makes the call.
+    real: bool
+    # Whether sizes and numbers may be symbols.
+    may_be_symbolic: bool
+    # Whether a capture on the user's tensors can still be undone as a whole, and made on fakes.
+    switches: bool
+    # Whether the host can take a segment back and capture it on fakes; else it may draw no numbers.
+    restartable: bool
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Returns whether some size or number is a symbol."""
+
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
+        """Runs an operator, and returns its result. ``born``: new symbols are sizes of it."""
+
+    def run_on_fakes(self, fn: Any, args: Any, kwargs: dict | None) -> Any:
+        """Returns what an operator gives on fakes, without an effect on the user's tensors; raises what they raise."""
+
+    def fold(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
+        """Returns the tensor that has the numbers of an operator's result on constant tensors; None: the result itself."""
+
+    def constants(self) -> ConstantTensors:
+        """Returns a new table of constant tensors."""
+
+    def may_have_truth(self, t: Tensor, truth: bool) -> bool:
+        """Returns whether the one number in ``t`` has this ``truth``, as far as it can be known."""
+
+    def memory(self, interp: Interp, t: Any) -> Any:
+        """Returns what the captured code writes into when it writes into ``t``: where its memory is, and its version."""
+
+    def length(self, interp: Interp, t: Tensor) -> Any:
+        """Returns the length of a tensor, which may be a symbol."""
+
+    def operands(self, value: Any) -> Any:
+        """Returns ``value`` as operators get it: on fakes, with the fakes of the user's tensors in it."""
+
+    def body_fakes(self, rows: bool) -> Fakes:
+        """Returns the fakes for the body of an operator that runs functions. ``rows``: in it a tensor of ``vmap`` is one row."""
+
+    def forget_numbers(self) -> None:
+        """Forgets numbers that were read from memory, because it is about to be written."""
+
+    def may_have_drawn(self) -> bool:
+        """Returns whether the capture may have drawn random numbers for real."""
+
+    def inner(self) -> Backing:
+        """Returns the backing of code that is captured into a graph of its own: it can't change to the other mode."""
+
+    def hold(self, fn: Callable[[], Any]) -> Any:
+        """Calls ``fn``, which captures, with the locks that this needs; returns its result."""
+
+
 class SharedArrays(Protocol):
     """The NumPy arrays that share memory with tensors of the graph."""
 
@@ -114,7 +172,7 @@ class Interp(Protocol):
     trace: SegmentTrace
     texts: AddressMap[Any]
     frame: Frame | None
-    fakes: Fakes | None
+    backing: Backing
     computing: bool
     rules: Rules | None
     fired: Counter[Rule] | None
@@ -124,7 +182,6 @@ class Interp(Protocol):
     max_depth: int
     jumps: int
     outside: str
-    switches: bool
     undoable: bool
     shows_layouts: bool
     called_at: Any
@@ -135,7 +192,6 @@ class Interp(Protocol):
     call_out: Callable | None
     eager_frame: Frame | None
     host: CaptureHost | None
-    restartable: bool
     resumes: bool
     opaque: Any
     merged: Any
@@ -167,7 +223,6 @@ class Interp(Protocol):
     def discard(self) -> Delivery: ...
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any: ...
     def place(self) -> Place: ...
-    def memory(self, t: Tensor) -> Tensor: ...
     def varied(self, f: Frame, values: Any, few: int = 1) -> bool: ...
     def unlike(self, f: Frame, obj: Any) -> bool: ...
     def asked(self, f: Frame, found: list, few: int) -> bool: ...

@@ -59,7 +59,7 @@ def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> boo
         return truth
     if unbacked.readable(interp, v):
         return _expect(interp, f, unbacked.read(interp, bool, v), truth)
-    if interp.switches:
+    if interp.backing.switches:
         raise Restart("FL502", "a branch on a tensor's value, of which one arm only raises")
     return None
 
@@ -71,11 +71,8 @@ def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
         return False
     if trace.start_ambient.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    if interp.fakes is None:
-        # Not an operator of the user's, for those who count these.
-        with torch._C._DisableTorchDispatch():
-            if bool(t.detach()) is not truth:
-                return False
+    if not interp.backing.may_have_truth(t, truth):
+        return False
     return AMBIENT.now() == trace.start_ambient and not writes_too_early(interp, ())
 
 

@@ -44,7 +44,7 @@ def BUILD_LIST(interp: Interp, f: Frame, arg: int) -> None:
 
 def settled_keys(interp: Interp, keys: list) -> list:
     """Returns ``keys`` with the values of the numbers in them that vary, where no graph break may hash these."""
-    return [settle_all(key) for key in keys] if interp.fakes is not None and breaks_here(interp.options.breaks) != "any" else keys
+    return [settle_all(key) for key in keys] if interp.backing.may_be_symbolic and breaks_here(interp.options.breaks) != "any" else keys
 
 
 def keyed(interp: Interp, keys: list, fn: Any, args: list) -> None:

@@ -184,7 +184,7 @@ def boolean(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> F
         interp.tensors.sign(interp, bool, (v,))
         if interp.tensors.reads(interp, v):
             return interp.tensors.number(interp, f, bool, v, then)
-        if interp.switches and v.numel() == 1:
+        if interp.backing.switches and v.numel() == 1:
             raise Restart("FL502", "the truth of a tensor")
     return truth(interp, f, v, then)
 

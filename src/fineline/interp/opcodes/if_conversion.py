@@ -60,12 +60,12 @@ def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
     """Begins with a condition whose first part, on which ``f`` is about to jump, is ``v``; None if it is no such condition."""
     if interp.merged is not None or interp.opaque is not None or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
         return None
-    possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(interp, v) or (interp.switches and v.numel() == 1)))
+    possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(interp, v) or (interp.backing.switches and v.numel() == 1)))
     start = f.ip - 1
     end = _end(f.info, start) if possible and may_expect(interp) else None
     if end is None:
         return None
-    if interp.fakes is None:
+    if not interp.backing.may_be_symbolic:
         raise Restart("FL502", "a condition on a tensor's value, of which some ways raise")
     if interp.subgraphs:
         # Symbols belong to the outermost graph.
@@ -84,8 +84,7 @@ class IfConversion:
         self.reach: Any = True
         # Further on: under what each instruction is reached by jumps, and the stack there.
         self.waiting: dict[int, tuple[Any, list]] = {}
-        assert interp.fakes is not None
-        mode = interp.fakes.mode
+        mode = interp.trace.symbols.fakes.mode
         self.effects = mode.drew, mode.wrote
         mode.drew = mode.wrote = False
         f.ops = [*f.ops]
@@ -93,8 +92,7 @@ class IfConversion:
             f.ops[at] = (self.step, at, at + 1)
 
     def leave(self, interp: Interp) -> None:
-        assert interp.fakes is not None
-        mode = interp.fakes.mode
+        mode = interp.trace.symbols.fakes.mode
         self.effects, mode.drew, mode.wrote = (mode.drew, mode.wrote), mode.drew or self.effects[0], mode.wrote or self.effects[1]
         self.f.ops, interp.merged = self.ops, None
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from fineline.backends.lock import TRACERS
 from fineline.builtins.debuggers import STOPS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.codegen.continuation import Continuation, goes_on, run_on
@@ -57,7 +56,7 @@ from fineline.region.session.rollback import Checkpoint, amid_transforms, leave_
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.report.events import Event
-from fineline.tensor_ops.compute import computing
+from fineline.tensor_ops.backing import FakeBacking, LiveBacking, computing
 from fineline.tensor_ops.user_modes import watching
 
 log = logging.getLogger("fineline")
@@ -110,8 +109,7 @@ class CaptureSession:
         self.checkpoint = Checkpoint(hidden=mode.captures)
         self.interp = interp = self._interpreter(args, kwargs)
         self.ways = Continuations(region, interp, entry_point.passed)
-        begin = functools.partial(begin_at, interp, region.fn, entry_point, args, kwargs)
-        self.beginning = TRACERS.holding(begin) if interp.fakes is not None else begin()
+        self.beginning: Beginning = interp.backing.hold(functools.partial(begin_at, interp, region.fn, entry_point, args, kwargs))
         if thrown is not None:
             interp.pending, self.beginning = None, self.beginning._replace(thrown=thrown)
 
@@ -128,10 +126,9 @@ class CaptureSession:
         elif not mode.live and not amid_transforms(entry_point is region.entry):
             symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or entry_point.draws)
             interp.trace.symbols = symbols
-            interp.fakes = interp.known.fakes = symbols.fakes if symbols is not None else None
             # Without graph breaks, all effects of the call can be undone.
-            interp.switches = not (mode.trial or symbols or mode.why) and entry_point is region.entry and region.options.fullgraph
-            interp.restartable = not mode.trial
+            switches = not (mode.trial or mode.why) and entry_point is region.entry and region.options.fullgraph
+            interp.use(FakeBacking(symbols.fakes, not mode.trial) if symbols is not None else LiveBacking(switches, not mode.trial))
         interp.unsteady = entry_point.varying.unsteady
         interp.resumes = entry_point.stretch is not None
         state = entry_point.frame_state
@@ -147,7 +144,7 @@ class CaptureSession:
         if self.interp.trace.active:
             self.interp.pause.begin()
         try:
-            value = TRACERS.holding(self._go) if self.interp.fakes is not None else self._go()
+            value = self.interp.backing.hold(self._go)
         except BaseException as e:
             if self.released or not self._comes_from_outside(e):
                 raise
@@ -186,7 +183,7 @@ class CaptureSession:
         except BaseException as e:
             if e is interp.interrupt or (from_outside(e) and self._comes_from_outside(e)):
                 raise
-            if interp.fakes is not None and interp.abandoned is None:
+            if not interp.backing.real and interp.abandoned is None:
                 self._restart("FL515", f"the call raises {type(e).__name__}")
             elif self.behind is not None:
                 self._release()
@@ -230,7 +227,7 @@ class CaptureSession:
             finally:
                 writer.rebuild.close()
             self.kept = True
-            if interp.fakes is not None and not self.mode.trial:
+            if not interp.backing.real and not self.mode.trial:
                 # Not here, where an error of the program would be taken for an error of the writing.
                 self.behind = functools.partial(self._now, *self.call)
         except Restart as e:
@@ -259,11 +256,11 @@ class CaptureSession:
         region.state.interrupt(e)
         self.behind = None
         region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
-        if interp.fakes is not None or self.mode.trial:
+        if not interp.backing.real or self.mode.trial:
             self.take_back()
         leave_inference_modes(interp)
         frame_state = self.entry_point.frame_state
-        return interp.fakes is not None and self.entry_point is self.start and frame_state is not None and bool(frame_state.has_handlers)
+        return not interp.backing.real and self.entry_point is self.start and frame_state is not None and bool(frame_state.has_handlers)
 
     def _name(self) -> str:
         fn = self.region.fn
@@ -334,7 +331,7 @@ class CaptureSession:
         """Continues the call in Python, from its start if it has had no visible effect, and makes all later calls run in Python."""
         region, interp = self.region, self.interp
         stop_in_debugger(region, interp, graph_break, place)
-        if interp.fakes is not None or (self.entry_point is self.start is region.entry and self.may_restart()):
+        if not interp.backing.real or (self.entry_point is self.start is region.entry and self.may_restart()):
             raise Restart(graph_break.error, graph_break.reason)
         interp.fail(graph_break.error, graph_break.reason, False)
         self.ended = True
@@ -346,13 +343,13 @@ class CaptureSession:
         if interp.rules is not None and not graph_break.rule:
             graph_break.reason += interp.rules.told_to_look(graph_break.fn, graph_break.args_)
         reads = graph_break.error in READS and graph_break.fn is not bool
-        if breaks == "none" and ((interp.switches and reads) or (interp.fakes and graph_break.error in FAKES_LACK)):
+        if breaks == "none" and ((interp.backing.switches and reads) or (not interp.backing.real and graph_break.error in FAKES_LACK)):
             raise Restart(graph_break.error, graph_break.reason)
         rule_here = interp.declared(graph_break.error) if graph_break.error not in ASKED else None
         if rule_here is not None:
             graph_break.rule = str(rule_here)
         elif breaks == "none" or (breaks == "declared" and graph_break.error not in ASKED):
-            if reads and interp.fakes is None and self.mode.why not in ("", graph_break.reason):
+            if reads and interp.backing.real and self.mode.why not in ("", graph_break.reason):
                 graph_break.reason += f", and in fake mode {self.mode.why}"
             rule = named_rule(graph_break, place)
             interp.abandoned = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
@@ -384,7 +381,7 @@ class CaptureSession:
             with computing(interp):
                 keep(region, self.entry_point, self.shape, end.writer, declared, interp.outside == "skipped")
             end.add_entry_points(f)
-            if interp.fakes is not None:
+            if not interp.backing.real:
                 end.vary()
                 self._leave(end.snapshot, functools.partial(self._now, *self.call))
         except NotReconstructible as e:
@@ -402,7 +399,7 @@ class CaptureSession:
         """Gives up the segment, because a value cannot be reconstructed; the next capture leaves the value out of its graphs."""
         interp = self.interp
         interp.fail(e.error, e.text, False)
-        if interp.fakes is not None:
+        if not interp.backing.real:
             raise Restart(e.error, e.text) from None
         if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
             # The context cannot leave its graph; if it is entered between two graphs, it is a value like others.
@@ -516,7 +513,7 @@ class CaptureSession:
         self.interp.forget_calls()
         if self.region.watch.tally is not None:
             self.region.watch.tally.drop()
-        fake = self.interp.fakes is not None
+        fake = not self.interp.backing.real
         if self.mode.trial:
             # The caller of a trial decides what happens next.
             self._release()
@@ -549,7 +546,7 @@ class CaptureSession:
     def _abandon(self, error: BaseException) -> Any:
         """Undoes the writes of the call; returns the eager result if the fault is fineline's own, else raises ``error``."""
         interp, region = self.interp, self.region
-        fake = interp.fakes is not None
+        fake = not interp.backing.real
         if fake and self.entry_point is not region.entry and is_a(error, FinelineError):
             # The user's own code leaves the blocks that were entered before a graph break, for real.
             self._restart(error.id, error.reason)

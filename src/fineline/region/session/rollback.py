@@ -71,5 +71,5 @@ class Checkpoint:
         if self._hidden is not None:
             put_back_hidden(self._hidden)
         # Other threads draw from the same generators: their draws stay if the capture itself cannot have drawn.
-        if interp.fakes is None or interp.fakes.mode.moved:
+        if interp.backing.may_have_drawn():
             put_back(interp.trace.random)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from fineline.codegen.frame_snapshot import Snapshot
 from fineline.codegen.residual_program import ResidualWriter
 from fineline.frames.frame import Frame, stack
@@ -15,7 +17,7 @@ from fineline.region.loop_merging import Way
 from fineline.region.session.continuations import Continuations
 from fineline.report.events import Event
 from fineline.symbolic.arithmetic import holds
-from fineline.tensor_ops.compute import computing
+from fineline.tensor_ops.backing import computing
 
 
 class SegmentEnd:
@@ -96,4 +98,4 @@ class SegmentEnd:
     def vary(self) -> None:
         """Makes exactly those live values vary after the graph break that are symbolic at it."""
         for entry_point in self._entry_points():
-            entry_point.vary(self.snapshot.roots, self._interp.memory)
+            entry_point.vary(self.snapshot.roots, functools.partial(self._interp.backing.memory, self._interp))

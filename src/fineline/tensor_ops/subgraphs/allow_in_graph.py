@@ -26,7 +26,6 @@ from fineline.objects.deferred_texts import make_first
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import APPLY, describe
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
-from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
 from fineline.torch_facts.unguarded_sizes import Foresight
@@ -51,7 +50,7 @@ class OpaqueCall:
         self.before = list(parts(given))
         inputs = list(tensors(given))
         self.known = IdentitySet(inputs)
-        self.versions = [(t, interp.memory(t)._version) for t in inputs if not t.is_inference()]
+        self.versions = [(t, interp.backing.memory(interp, t)._version) for t in inputs if not t.is_inference()]
         # All that it reads goes through the mutation log again, and is noted there.
         self.expanded, trace.expanded = trace.expanded, AddressSet()
         self.met: list[tuple[str, Any, str]] = []
@@ -105,9 +104,9 @@ class OpaqueCall:
         sizes = interp.tensors.foreseen(interp, fn, args, kwargs) if kind == "op" else Foresight.FORESEEN
         self.read = self.read or kind == "data" or sizes is Foresight.BY_DATA
         self.unmeasured = self.unmeasured or sizes in (Foresight.UNFORESEEN, Foresight.WATCHED)
-        if interp.fakes is not None and kind == "data":
+        if not interp.backing.real and kind == "data":
             raise Restart("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
-        return self.made(interp, compute(interp, fn, args, kwargs))
+        return self.made(interp, interp.backing.run(interp, fn, args, kwargs))
 
     def meet(self, interp: Interp, graph_break: GraphBreak) -> None:
         """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
@@ -130,7 +129,7 @@ class OpaqueCall:
             raise broken(interp, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
             # On fake tensors it has not happened: it is going to, on the real ones.
-            interp.lessons.broken_contracts[self.fn.__code__] += (interp.fakes is None) if self.changed else MOST_CHANGES
+            interp.lessons.broken_contracts[self.fn.__code__] += interp.backing.real if self.changed else MOST_CHANGES
         interp.fail("FL107", _but(self.fn, text), False)
 
     def given_by(self, interp: Interp, fn: Any, value: Any) -> None:
@@ -231,7 +230,7 @@ def _run_once(call: Call, rule: Rule) -> Frame | None:
             call.trace.expand(value, deep=True)
     except NotForGraph as e:
         raise Unfit(fn, f"it is called with {e}") from None
-    twin = _copies(args, call.kwargs) if interp.options.verify and interp.fakes is None else None
+    twin = _copies(args, call.kwargs) if interp.options.verify and interp.backing.real else None
     opaque = interp.opaque = OpaqueCall(interp, fn, rule, given)
     done = Delivery(_done, call.then, opaque, target, fx, twin)
     try:
@@ -331,7 +330,7 @@ def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: 
     fault = opaque.fault() or _rebound(fn, target)
     if fault is None:
         # What its operators did not tell, C code may have done.
-        interp.tensors.wrote(interp, [t for t, version in opaque.versions if interp.memory(t)._version != version])
+        interp.tensors.wrote(interp, [t for t, version in opaque.versions if interp.backing.memory(interp, t)._version != version])
         fault = next(filter(None, [_misfit(opaque, leaf) for leaf in leaves(result)]), None)
     if fault is not None:
         opaque.breaks(interp, fault)

@@ -51,10 +51,10 @@ def apply_function(call: Call) -> Frame | None:
         return call.finish(result)
     if interp.again:
         raise NotCapturable
-    if interp.fakes is not None:
+    if not interp.backing.real:
         # Its code would run now, and once more in the program.
         text = f"{cls.__qualname__} may do more than compute"
-        if interp.fakes.symbolic and breaks_here(interp.options.breaks) == "any":
+        if interp.backing.is_symbolic and breaks_here(interp.options.breaks) == "any":
             # On the real values each size would be captured by itself.
             raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", text)
         raise Restart("FL515", text)

@@ -21,14 +21,14 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
-from fineline.fake.fake_tensors import Fakes, Rows, unsymbolic
+from fineline.fake.fake_tensors import Fakes
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.fx.graph_module import CapturedGraph
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tensor_ops.compute import compute, computing
+from fineline.tensor_ops.backing import computing
 from fineline.tracing.interp import BodyInterp, Interp
 from fineline.tracing.mutation_log import EMPTY, MutationLog, contents
 from fineline.tracing.segment_trace import PLAIN_TENSORS, SegmentTrace, is_value
@@ -59,7 +59,7 @@ class NoBody(Exception):
 def computed(interp: Interp, op: Any, args: tuple) -> Any:
     """Returns what an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
     try:
-        return compute(interp, op, args, None)
+        return interp.backing.run(interp, op, args, None)
     except GraphBreak as b:
         raise NoBody(b.reason, b.error, b.rule, b.raised) from None
 
@@ -122,7 +122,7 @@ class Bodies:
         if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
             raise NoBody("the call stands inside of a transform of torch.func")
         self.interp = interp
-        self.fakes: Fakes = Rows(interp.fakes) if levels else interp.fakes if interp.fakes is not None else unsymbolic()
+        self.fakes = interp.backing.body_fakes(rows=bool(levels))
         self.bodies: list[Body] = []
 
     # -- operands ------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_
     def checkpointed_body(*values: Any) -> Any:
         return checkpointed(opened(gm), *values, **options)
 
-    results = computed(interp, gm if interp.fakes is not None else checkpointed_body, tuple(values))
+    results = computed(interp, checkpointed_body if interp.backing.real else gm, tuple(values))
     part = interp.trace.recorder.part("checkpointed", gm)
     interp.tensors.keep(interp, CHECKPOINT, "call_function", CHECKPOINT, (part, *nodes), options, results)
     value = body.rebuilt(results)

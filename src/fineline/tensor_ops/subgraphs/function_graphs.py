@@ -26,7 +26,7 @@ from fineline.fx.graph_module import CapturedGraph
 from fineline.identity import AddressSet, IdentitySet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tensor_ops.compute import compute, computing
+from fineline.tensor_ops.backing import computing
 from fineline.torch_facts.random_state import put_back, random_states
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
@@ -107,8 +107,8 @@ class FunctionGraphs:
 
     def apply(self, interp: Interp) -> Any:
         """Returns the results, which have been computed already, with the history that they have when the graphs run."""
-        results = self._results if interp.fakes is None else interp.fakes.inside(self._results)
-        return compute(interp, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
+        results = interp.backing.operands(self._results)
+        return interp.backing.run(interp, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
 
 
 def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | None:
@@ -119,9 +119,9 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
     states = random_states()
     ctx = Unasked() if interp.again else Context(needed(args))
     interp.trace.kept.append(ctx)
-    trial = interp.trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.assumed or interp.switches))
+    trial = interp.trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.assumed or interp.backing.switches))
     try:
-        with computing(interp) if interp.fakes is not None else nullcontext():
+        with nullcontext() if interp.backing.real else computing(interp):
             graphs = _capture(interp, cls, ctx, args, trial)
     except (NotCapturable, Restart, CaptureAborted, Exception) as e:
         if is_a(e, Restart) and e.again:
@@ -133,7 +133,7 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
         if is_a(e, CaptureAborted):
             raise
         graph_break = e.graph_break if is_a(e, NotCapturable) else None
-        if graph_break is not None and not interp.again and (interp.fakes is None or graph_break.error in ASKED):
+        if graph_break is not None and not interp.again and (interp.backing.real or graph_break.error in ASKED):
             # A backend that looks into the node would meet what it runs once, at that time, and never again.
             outside = GraphBreak(cls.apply, tuple(args), None, graph_break.error, f"{cls.__qualname__} breaks the graph: {graph_break.reason}")
             outside.rule = graph_break.rule
@@ -223,7 +223,7 @@ def _dirty(interp: Interp, ctx: Context, trial: Any, outs: tuple) -> tuple[int, 
     """Returns which tensors it was given are written into: those, and no other ones, that it says are."""
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
     dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
-    storages = {interp.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
+    storages = {interp.backing.memory(interp, trial.given[i]).untyped_storage()._cdata for i in dirty}
     if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.mutated.touched <= storages:
         raise NotCapturable
     if not all([any([t is out for out in outs]) for t in marked]):
@@ -258,7 +258,7 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
     for missing in range(2 ** len(lazy)):
         come = [i for i in range(len(outs)) if ctx.materialize_grads or (i in lazy and not missing >> lazy.index(i) & 1)]
         with torch.no_grad():
-            grads = {i: compute(interp, torch.zeros_like, (outs[i],), None) for i in come}
+            grads = {i: interp.backing.run(interp, torch.zeros_like, (outs[i],), None) for i in come}
             given = {"grad": grads.values(), "saved": held[0], "kept": held[1]}
             come_to = [grads.get(i) for i in range(len(outs))]
             one = _backward(interp, run, ctx, once, args, given, come_to, opposite=False)

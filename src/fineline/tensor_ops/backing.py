@@ -1,0 +1,239 @@
+"""What a capture runs on: the user's tensors, or fakes that stand for them. What differs between these two modes is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._library.utils import has_fake_kernel
+from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from fineline.backends.lock import TRACERS
+from fineline.bytecode.asynchronous import let_pass
+from fineline.fake.fake_tensors import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, Fakes, NotFakeable, Rows, unsymbolic
+from fineline.frames.frame import covered
+from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.kinds import is_a
+from fineline.policy.selector import describe
+from fineline.tensor_ops.fake_forms import FAKE_FORMS
+from fineline.tracing.constant_tensors import ConstantTensors, FakeConstants
+from fineline.tracing.interp import Backing, Interp
+
+_OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
+
+
+@contextmanager
+def computing(interp: Interp) -> Iterator[None]:
+    """Marks the operators in a block as not the user's."""
+    before, interp.computing = interp.computing, True
+    try:
+        yield
+    finally:
+        interp.computing = before
+
+
+class LiveBacking(Backing):
+    """A capture on the user's tensors: operators compute, and what they write is written."""
+
+    __slots__ = ("may_be_symbolic", "real", "restartable", "switches")
+
+    def __init__(self, switches: bool = False, restartable: bool = False) -> None:
+        self.real, self.may_be_symbolic = True, False
+        self.switches, self.restartable = switches, restartable
+
+    @property
+    def is_symbolic(self) -> bool:
+        return False
+
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
+        """Runs an operator. An error of which the guards say nothing, and that the code handles, is a graph break."""
+        unfaked = interp.lessons.no_fake_kernel
+        if unfaked and getattr(fn, "__name__", "") in unfaked:
+            raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
+        try:
+            return fn(*args, **kwargs) if kwargs else fn(*args)
+        except Exception as e:
+            let_pass(e)
+            # An error that nobody handles leaves no program.
+            if not interp.trace.active or interp.opaque is not None or is_a(e, _OUT_OF) or not covered(interp.frame):
+                raise
+            if self._always(interp, fn, args, kwargs, e):
+                raise
+            text = f"{describe(fn)} raises {type(e).__name__}, which the numbers in its tensors decide"
+            graph_break = GraphBreak(fn, tuple(args), kwargs, "FL523", text)
+            graph_break.raised = e
+        raise graph_break
+
+    def _always(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
+        """Returns whether ``error`` follows from what the guards hold: it is raised for tensors without numbers, too."""
+        if torch._C._functorch.get_dynamic_layer_stack_depth():
+            # What a transform wraps is on no fake; and PyTorch's words for that would leave the thread's dispatch other than it was.
+            return False
+        try:
+            with computing(interp):
+                self.run_on_fakes(FAKE_FORMS.get(fn, fn), args, kwargs)
+        except (*DATA_DEPENDENT, *NO_KERNEL, NotFakeable):
+            return is_a(error, NotImplementedError)
+        except Exception as e:
+            let_pass(e)
+            return type(e) is type(error)
+        return False
+
+    def run_on_fakes(self, fn: Any, args: Any, kwargs: dict | None) -> Any:
+        return unsymbolic().run(fn, args, kwargs)
+
+    def fold(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
+        """Returns None: the operator's own result has the numbers."""
+        return None
+
+    def constants(self) -> ConstantTensors:
+        return ConstantTensors()
+
+    def may_have_truth(self, t: Tensor, truth: bool) -> bool:
+        """Returns whether it is so: it reads the number."""
+        # Not an operator of the user's, for those who count these.
+        with torch._C._DisableTorchDispatch():
+            return bool(t.detach()) is truth
+
+    def memory(self, interp: Interp, t: Any) -> Any:
+        return t
+
+    def length(self, interp: Interp, t: Tensor) -> Any:
+        return len(t)
+
+    def operands(self, value: Any) -> Any:
+        return value
+
+    def body_fakes(self, rows: bool) -> Fakes:
+        return Rows(None) if rows else unsymbolic()
+
+    def forget_numbers(self) -> None:
+        """Does nothing: each read of a number asks the tensor."""
+
+    def may_have_drawn(self) -> bool:
+        return True
+
+    def inner(self) -> LiveBacking:
+        return LiveBacking()
+
+    def hold(self, fn: Callable[[], Any]) -> Any:
+        """Calls ``fn``, which runs the user's code for real: no lock is held meanwhile."""
+        return fn()
+
+
+class FakeBacking(Backing):
+    """A capture on fakes: tensors have no numbers, sizes may be symbols, and nothing happens before the program runs."""
+
+    __slots__ = ("_fakes", "may_be_symbolic", "real", "restartable", "switches")
+
+    def __init__(self, fakes: Fakes, restartable: bool = False) -> None:
+        self._fakes = fakes
+        self.real, self.may_be_symbolic = False, True
+        self.switches, self.restartable = False, restartable
+
+    @property
+    def is_symbolic(self) -> bool:
+        return self._fakes.symbolic
+
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
+        """Runs an operator on fakes. Where it has no fake kernel, or numbers decide its result, is a graph break."""
+        name = getattr(fn, "__name__", str(fn))
+        if name in interp.lessons.no_fake_kernel:
+            raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
+        if name.partition(".")[0] in QUANTIZING:
+            raise _unfaked(fn, args, kwargs, "gives a quantized tensor, which no fake tensor stands for")
+        interp.computing = True
+        try:
+            result = self._fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
+            shape_env = self._fakes.mode.shape_env
+            if born and shape_env is not None and shape_env.pending_fresh_unbacked_symbols:
+                if not interp.tensors.shapes(interp) and _open(result, interp.trace.symbols.leaves if interp.trace.symbols is not None else ()):
+                    raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"the shape of {describe(fn)}'s result depends on a tensor's values")
+                if interp.trace.symbols is not None:
+                    interp.trace.symbols.born(result)
+            return result
+        except DATA_DEPENDENT:
+            raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"{describe(fn)}'s result depends on a tensor's values") from None
+        except NO_KERNEL as e:
+            raise _unfaked(fn, args, kwargs, f"does not run on fake tensors: {e}") from None
+        except Exception as e:
+            let_pass(e)
+            # The exception itself, and what it says, are those of the real tensors.
+            # A `torch.library.custom_op` without a fake kernel raises a plain RuntimeError.
+            error = "FL516" if is_a(fn, OpOverload) and not has_fake_kernel(fn) else "FL515"
+            graph_break = GraphBreak(fn, tuple(args), kwargs, error, f"{describe(fn)} raises {type(e).__name__}: {_in_words(interp, str(e))}")
+            graph_break.keeps_variables = True
+            raise interp.only_live(graph_break) from None
+        finally:
+            interp.computing = False
+
+    def run_on_fakes(self, fn: Any, args: Any, kwargs: dict | None) -> Any:
+        return self._fakes.run(fn, args, kwargs)
+
+    def fold(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
+        """Returns the operator's result on the tensors that have the numbers."""
+        with computing(interp):
+            return fn(*[interp.known.numbers(a) for a in args], **(kwargs or {}))
+
+    def constants(self) -> ConstantTensors:
+        return FakeConstants(self._fakes)
+
+    def may_have_truth(self, t: Tensor, truth: bool) -> bool:
+        """Returns True: nobody knows the number yet."""
+        return True
+
+    def memory(self, interp: Interp, t: Any) -> Any:
+        """Returns the fake of a tensor; a capture that can make none starts again on the real tensors."""
+        if not is_a(t, Tensor):
+            return t
+        before, interp.computing = interp.computing, True
+        try:
+            return self._fakes.twin(t)
+        except NotFakeable as e:
+            raise Restart("FL515", str(e)) from None
+        finally:
+            interp.computing = before
+
+    def length(self, interp: Interp, t: Tensor) -> Any:
+        # Of a tensor without dimensions Python says what is wrong.
+        return self.memory(interp, t).shape[0] if t.dim() else len(t)
+
+    def operands(self, value: Any) -> Any:
+        return self._fakes.inside(value)
+
+    def body_fakes(self, rows: bool) -> Fakes:
+        return Rows(self._fakes) if rows else self._fakes
+
+    def forget_numbers(self) -> None:
+        self._fakes.forget()
+
+    def may_have_drawn(self) -> bool:
+        return self._fakes.mode.moved
+
+    def inner(self) -> FakeBacking:
+        return FakeBacking(self._fakes)
+
+    def hold(self, fn: Callable[[], Any]) -> Any:
+        """Calls ``fn`` with the lock around PyTorch's tracers, which fakes need."""
+        return TRACERS.holding(fn)
+
+
+def _unfaked(fn: Any, args: Any, kwargs: dict | None, text: str) -> GraphBreak:
+    return GraphBreak(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} {text}")
+
+
+def _in_words(interp: Interp, text: str) -> str:
+    """Returns what PyTorch says of fake tensors, with what the user's code reads in the place of symbols."""
+    return text if interp.trace.symbols is None else interp.trace.symbols.in_words(text)
+
+
+def _open(result: Any, given: Any) -> bool:
+    """Returns whether only the graph knows a size of what an operator gave; ``given``: the symbols of inputs, of which some may be marked so."""
+    if type(result) in (tuple, list):
+        return any([_open(t, given) for t in result])
+    sizes: list[Any] = [n for n in result.shape if type(n) is torch.SymInt] if is_a(result, torch.Tensor) else []
+    return any([free_unbacked_symbols(n.node.expr).difference(given) for n in sizes])
