@@ -61,7 +61,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
             return interp.call(f, method, [obj], None, Delivery(_an_iterator, then))
         if overrides(obj):
             raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(Delivery(_native_iter, then))
-        rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.opaque is None else None
+        rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.nested.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
             return call_ruled(Call(interp, f, TENSOR_ITER, [obj], None, then), rule)
@@ -104,7 +104,7 @@ def _an_iterator(interp: Interp, f: Frame, it: Any, then: Delivery | None) -> Fr
 
 
 def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> Frame | None:
-    if interp.unsteady and type(obj) is not list and interp.unlike(f, obj):
+    if interp.varying.unsteady and type(obj) is not list and interp.varying.contents_vary(interp, f, obj):
         raise GraphBreak(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time")
     try:
         if type(obj) is not list:

@@ -270,7 +270,7 @@ def _original(name: str) -> Handler:
 def _stance(call: Call) -> Frame | None:
     """Refuses `set_stance` in captured code, because the stance decides what is captured."""
     if call.trace.active:
-        call.interp.abandoned = call.interp.refusal("FL105", "set_stance in captured code", call.frame, "built-in: what is captured depends on the stance")
+        call.interp.outcome.abandoned = call.interp.refusal("FL105", "set_stance in captured code", call.frame, "built-in: what is captured depends on the stance")
         raise CaptureAborted
     return call.run_natively()
 
@@ -283,7 +283,7 @@ def _hold(call: Call) -> Frame | None:
 def _marks_size(call: Call) -> Frame | None:
     """Refuses a mark on a size in captured code, where it is too late: a mark decides how an input is captured."""
     if call.trace.active:
-        call.interp.abandoned = call.interp.refusal("FL105", f"{call.fn.__name__} in captured code", call.frame)
+        call.interp.outcome.abandoned = call.interp.refusal("FL105", f"{call.fn.__name__} in captured code", call.frame)
         raise CaptureAborted
     return call.run_natively()
 

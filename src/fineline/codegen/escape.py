@@ -34,7 +34,7 @@ def real_result(interp: Interp, result: list[Any]) -> Any:
     A list, so that no frame holds the result itself: the search for holders of stand-ins looks through all objects, which takes 40 ms in a small
     process, and is left out if the references to a stand-in are all known.
     """
-    alive = _alive(interp)
+    alive = interp.stand_ins.alive()
     if not alive:
         return result.pop()
     # id -> (stand-in, what takes its place); under 0 all stand-ins.
@@ -83,7 +83,7 @@ def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = N
     if built is not None:
         # There may be code that looks for weak references to its tensors.
         interp.trace.recorder.forget()
-    alive = _alive(interp)
+    alive = interp.stand_ins.alive()
     if not alive:
         return
     given = tuple([v for v in alive if v in built]) if built is not None else _held_elsewhere(interp, alive)
@@ -97,11 +97,7 @@ def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = N
         elif type(graph_break.fn) in (FunctionType, MethodType):
             graph_break.fn = _real(graph_break.fn, seen)
         graph_break.kwargs = {k: _real(a, seen) for k, a in graph_break.kwargs.items()}
-        interp.stand_ins = [ref for ref in interp.stand_ins if id(ref()) not in seen]
-
-
-def _alive(interp: Interp) -> list[Any]:
-    return [obj for obj in [ref() for ref in interp.stand_ins] if obj is not None]
+        interp.stand_ins.refs = [ref for ref in interp.stand_ins.refs if id(ref()) not in seen]
 
 
 def _held_elsewhere(interp: Interp, alive: list[Any]) -> tuple[Any, ...]:

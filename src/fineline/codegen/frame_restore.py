@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from types import CellType, MethodType
 from typing import Any
 
@@ -43,9 +42,9 @@ class _Restorer:
         interp.frame = self.frames[state.resumption.top]
         iterators = [it for it in self.iterators.values() if type(it) is RangeIterator]
         made = [*self.objects.values(), *self.carried.values(), *iterators]
-        interp.stand_ins += map(weakref.ref, [*self.generators, *[obj for obj in made if type(obj) in KINDS]])
-        interp.depth = state.resumption.depth
-        interp.handled = value(state.resumption.handled)
+        interp.stand_ins.add([*self.generators, *[obj for obj in made if type(obj) in KINDS]])
+        interp.limits.depth = state.resumption.depth
+        interp.exceptions.handled = value(state.resumption.handled)
         dicts = [
             object.__getattribute__(o, "__dict__") for o in made if type(o).__dictoffset__ and type(o) is not MethodType
         ]

@@ -251,7 +251,7 @@ class InterpretedGenerator:
 
     def __del__(self) -> None:
         if self.state == "suspended":
-            self.drive.__self__.bury(self)  # type: ignore[attr-defined]
+            self.drive.__self__.stand_ins.bury(self)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<generator object {self.__qualname__}>"

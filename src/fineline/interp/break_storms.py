@@ -62,7 +62,7 @@ def leave(interp: Interp, f: Frame) -> bool:
 
 
 def _returned(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
-    if not interp.resumes or interp.trace.active:
+    if not interp.eager.resumes or interp.trace.active:
         return interp.finish(f, value, then)
     raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned")
 
@@ -79,7 +79,7 @@ def _given(value: Any) -> Any:
 def call_eager_function(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> None:
     """Breaks the graph at a call of a function that was left, if it works on no tensors, or does little with them."""
     known = interp.lessons.eager_functions[fn.__code__]
-    if interp.trace.active and interp.opaque is None and (known.always or not has_tensors((*args, *(kwargs or {}).values()))):
+    if interp.trace.active and interp.nested.opaque is None and (known.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)
         raise GraphBreak(fn, tuple(args), kwargs, known.error, f"{fn.__qualname__} {known.reason}")
 

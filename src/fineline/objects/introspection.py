@@ -101,7 +101,7 @@ def _of_frame(call: Call) -> Frame | None:
         if found is None or not found.whole:
             _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
-            interp.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
+            interp.outcome.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
             raise CaptureAborted
         if found.info.code not in interp.lessons.inspected_functions:
             _look_at(interp, f)
@@ -147,14 +147,14 @@ def _vars(call: Call) -> Frame | None:
 
 
 def _exc_info(call: Call) -> Frame | None:
-    e = call.interp.handled
+    e = call.interp.exceptions.handled
     if e is None:
         return call.finish(call.interp.native(sys.exc_info, (), None))
     return call.finish((type(e), e, traceback_of(e, call.trace)))
 
 
 def _exception(call: Call) -> Frame | None:
-    return call.finish(call.interp.handled if call.interp.handled is not None else call.interp.native(sys.exception, (), None))
+    return call.finish(call.interp.exceptions.handled if call.interp.exceptions.handled is not None else call.interp.native(sys.exception, (), None))
 
 
 def _call_weakref(call: Call) -> Frame | None:

@@ -198,7 +198,7 @@ class _WatchedCalls(Interpreter):
         self.new_operators.append((node, operators))
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
-        if self.opaque is not None:
+        if self.nested.opaque is not None:
             return
         f, caller = self.frame, self.node_of(self.frame)
         while f is not None and f.info.code in _PASSED:
@@ -223,7 +223,7 @@ class _WatchedCalls(Interpreter):
         self.bodies, self.latest, self.new_nodes, self.new_operators = [], [], [], []
 
     def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
-        opaque = self.opaque
+        opaque = self.nested.opaque
         frame = super().push_function(f, fn, args, kwargs, then)
         code: CodeType = fn.__code__
         name: str = fn.__qualname__
@@ -260,7 +260,7 @@ class WatchedTrial(_WatchedBody):
         opposite: bool = False, again: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(outer, given, made, later, writes, opposite, again)
-        self.tensors = WatchedTrialTensors(later, opposite)
+        self.tensors = WatchedTrialTensors(later, opposite, self.tensors)
         self.watch_body()
 
 
@@ -269,7 +269,7 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
 
     def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, fakes, indices)
-        self.tensors = WatchedBodyTensors(indices, self.recorder)
+        self.tensors = WatchedBodyTensors(indices, self.recorder, self.tensors)
         self.watch_body()
 
 
@@ -278,8 +278,8 @@ class Watched(_WatchedCalls):
 
     def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost) -> None:
         super().__init__(options, lessons, host)
-        self.trial, self.inside = WatchedTrial, WatchedBody
-        self.tensors = _Counting()
+        self.nested.make_trial, self.nested.make_body = WatchedTrial, WatchedBody
+        self.tensors = _Counting(self.tensors)
         self.watch(tree)
 
     def note_break(self, place: Any) -> None:
@@ -298,7 +298,7 @@ class Watched(_WatchedCalls):
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         fn = _called(graph_break)
         code = _code_of(fn)
-        if self.opaque is not None or (code is not None and is_own(code)):
+        if self.nested.opaque is not None or (code is not None and is_own(code)):
             return super().at_graph_break(graph_break)
         place = (code.co_filename, code.co_firstlineno) if code is not None else user_place(self.frame, None)
         name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__

@@ -26,11 +26,11 @@ _OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
 @contextmanager
 def computing(interp: Interp) -> Iterator[None]:
     """Marks the operators in a block as not the user's."""
-    before, interp.computing = interp.computing, True
+    before, interp.eager.computing = interp.eager.computing, True
     try:
         yield
     finally:
-        interp.computing = before
+        interp.eager.computing = before
 
 
 def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
@@ -44,7 +44,7 @@ def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool 
         except Exception as e:
             let_pass(e)
             # An error that nobody handles leaves no program.
-            if not interp.trace.active or interp.opaque is not None or is_a(e, _OUT_OF) or not covered(interp.frame) or _always(interp, fn, args, kwargs, e):
+            if not interp.trace.active or interp.nested.opaque is not None or is_a(e, _OUT_OF) or not covered(interp.frame) or _always(interp, fn, args, kwargs, e):
                 raise
             text = f"{describe(fn)} raises {type(e).__name__}, which the numbers in its tensors decide"
             graph_break = GraphBreak(fn, tuple(args), kwargs, "FL523", text)
@@ -53,7 +53,7 @@ def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool 
     name = getattr(fn, "__name__", str(fn))
     if name.partition(".")[0] in QUANTIZING:
         raise GraphBreak(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} gives a quantized tensor, which no fake tensor stands for")
-    interp.computing = True
+    interp.eager.computing = True
     try:
         result = interp.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
         shape_env = interp.fakes.mode.shape_env
@@ -76,7 +76,7 @@ def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool 
         graph_break.keeps_variables = True
         raise interp.only_live(graph_break) from None
     finally:
-        interp.computing = False
+        interp.eager.computing = False
 
 
 def _in_words(interp: Interp, text: str) -> str:
@@ -112,8 +112,8 @@ def compute_known(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> An
     """Returns, in fake mode, the real result of an operator on constant tensors; otherwise None, because its own result has the numbers."""
     if interp.fakes is None:
         return None
-    interp.computing = True
+    interp.eager.computing = True
     try:
-        return fn(*[interp.known.numbers(a) for a in args], **(kwargs or {}))
+        return fn(*[interp.tensors.known.numbers(a) for a in args], **(kwargs or {}))
     finally:
-        interp.computing = False
+        interp.eager.computing = False

@@ -119,7 +119,7 @@ def _bound(fn: Any, args: Any) -> Any:
 
 def forbid(interp: Interp, fn: Any, rule: Rule, args: Any = ()) -> None:
     """Gives the capture up, with an error that names the user's line."""
-    interp.abandoned = interp.refusal("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), interp.frame, str(rule))
+    interp.outcome.abandoned = interp.refusal("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), interp.frame, str(rule))
     raise CaptureAborted
 
 

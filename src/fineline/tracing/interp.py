@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
+from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.bytecode.code import CodeInfo
 from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import DataDependentBranch, Delivery, GraphBreak, Restart
+from fineline.frames.run_limits import RunLimits
+from fineline.frames.stand_ins import StandIns
 from fineline.frames.stub_frames import Place
+from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
+from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.constant_tensors import ConstantTensors
-from fineline.tracing.gc_pause import Pause
+from fineline.tracing.eager_code import EagerCode
+from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.lessons import Lessons
+from fineline.tracing.node_origin import Origin
 from fineline.tracing.segment_trace import SegmentTrace
+from fineline.tracing.varying_reads import VaryingReads
 
 
 class InterpreterOptions(Protocol):
@@ -43,7 +52,14 @@ class Operators(Protocol):
     symbolic: bool
     # Whether single numbers in tensors are indices.
     indices: bool
+    # Whether a backend sees the graph, and with it the layout of what each operator gives.
+    shows_layouts: bool
+    # Whether writes into tensors may have to be taken back.
+    undoable: bool
+    known: ConstantTensors
 
+    @property
+    def arrays(self) -> SharedArrays: ...
     def call(self, call: Call, kind: str | None) -> Frame | None: ...
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any: ...
     def shapes(self, interp: Interp) -> bool: ...
@@ -106,58 +122,113 @@ class CaptureHost(Protocol):
         """Returns whether the segment can be taken back and captured on fakes."""
 
 
+class OpaqueRun(Protocol):
+    """An opaque call that is being run through."""
+
+    # The frame of its function, when that is one of Python.
+    frame: Frame | None
+    # Whether it has looked at the numbers in a tensor.
+    read: bool
+
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str | None) -> Any: ...
+    def meet(self, interp: Interp, graph_break: GraphBreak) -> None: ...
+    def given_by(self, interp: Interp, fn: Any, value: Any) -> None: ...
+    def raised(self, interp: Interp) -> None: ...
+    def leave(self, interp: Interp) -> None: ...
+
+
+class ConditionRun(Protocol):
+    """A condition of which all parts are being computed."""
+
+    def fail(self, interp: Interp, why: str) -> Frame: ...
+
+
+class SubgraphRun(Protocol):
+    """A sub-graph that is being captured, with the frame of its function and where the result of that goes without it."""
+
+    @property
+    def recorder(self) -> SubRecorder: ...
+    @property
+    def frame(self) -> Frame | None: ...
+    @property
+    def then(self) -> Delivery | None: ...
+
+
+class NestedCaptures:
+    """What is captured apart within this capture, the modes that the captured code has entered, and this capture's own place in another."""
+
+    __slots__ = (
+        "called_at", "condition", "in_backward", "index_modes", "inference_modes", "make_body", "make_trial", "opaque", "subgraphs",
+    )  # fmt: skip
+
+    def __init__(self, make_trial: Callable[..., TrialInterp] | None = None, make_body: Callable[..., BodyInterp] | None = None) -> None:
+        # Make the interpreter for code that a graph may not be able to hold, and the one for a function that a node of the graph is to run.
+        self.make_trial, self.make_body = make_trial, make_body
+        # The call under allow_in_graph that is being run through.
+        self.opaque: OpaqueRun | None = None
+        # The sub-graphs that are being captured, the innermost last.
+        self.subgraphs: list[SubgraphRun] = []
+        self.condition: ConditionRun | None = None
+        # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
+        self.index_modes: list[Any] = []
+        # Contexts of inference modes that the captured code is in.
+        self.inference_modes: list[Any] = []
+        # Whether what runs is a backward that may be differentiated itself.
+        self.in_backward = False
+        # The origin of what has another interpreter run this code, for the graph's nodes.
+        self.called_at: Origin | None = None
+
+    def any(self) -> bool:
+        """Returns whether a part of the code is captured apart now."""
+        return self.opaque is not None or bool(self.subgraphs) or self.condition is not None
+
+    def give_up_subgraphs(self, trace: SegmentTrace, frame: Frame | None = None) -> None:
+        """Moves the nodes of the sub-graphs that are being captured, or of the one in ``frame``, to the graph around them; their frames continue."""
+        while self.subgraphs and (frame is None or self.subgraphs[-1].frame is frame):
+            sub = self.subgraphs.pop()
+            trace.recorder = sub.recorder.parent
+            sub.recorder.inline()
+            assert sub.frame is not None
+            sub.frame.then = sub.then
+
+    def restore_index_modes(self) -> None:
+        """Enters the modes in earnest, which nothing has done so far: no graph holds what comes next."""
+        while self.index_modes:
+            torch._C._push_on_torch_function_stack(self.index_modes.pop(0))
+
+    def leave_inference_modes(self) -> None:
+        """Leaves what the captured code has entered; nothing else does where an exception from outside comes as it is left."""
+        for context in reversed(self.inference_modes):
+            _exit_inference_mode(context)
+        self.inference_modes.clear()
+
+
 class Interp(Protocol):
-    """A running interpreter. Its fields are documented where `Interpreter` sets them."""
+    """A running interpreter. Its fields are documented where `Interpreter` sets them, those of its parts in their classes."""
 
     options: InterpreterOptions
     lessons: Lessons
+    host: CaptureHost | None
     trace: SegmentTrace
-    texts: AddressMap[Any]
     frame: Frame | None
     fakes: Fakes | None
-    computing: bool
     rules: Rules | None
-    fired: Counter[Rule] | None
-    handled: BaseException | None
-    abandoned: BaseException | None
-    depth: int
-    max_depth: int
-    jumps: int
-    outside: str
     switches: bool
-    undoable: bool
-    shows_layouts: bool
-    called_at: Any
-    unsteady: Mapping[str, str]
-    few_keys: int
-    stand_ins: list[Any]
-    pause: Pause
-    call_out: Callable | None
-    eager_frame: Frame | None
-    host: CaptureHost | None
     restartable: bool
-    resumes: bool
-    opaque: Any
-    merged: Any
-    subgraphs: list[Any]
-    indices: list[Any]
+    exceptions: ExceptionState
+    limits: RunLimits
+    stand_ins: StandIns
+    nested: NestedCaptures
+    varying: VaryingReads
+    eager: EagerCode
+    outcome: CaptureOutcome
 
-    inference_modes: list[Any]
-    dying: list[InterpretedGenerator]
-    running: bool
-    # Whether what runs is a backward that may be differentiated itself.
-    again: bool
-    known: ConstantTensors
-    # Makes the interpreter of code that a graph may not be able to hold, and that of a body of a control-flow operator.
-    trial: Callable[..., TrialInterp] | None
-    inside: Callable[..., BodyInterp] | None
-
+    @property
+    def fired(self) -> Counter[Rule] | None: ...
     @property
     def run_frame(self) -> FrameCaller | None: ...
     @property
     def tensors(self) -> Operators: ...
-    @property
-    def arrays(self) -> SharedArrays: ...
 
     def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
     def call_plainly(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
@@ -168,9 +239,7 @@ class Interp(Protocol):
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any: ...
     def place(self) -> Place: ...
     def memory(self, t: Tensor) -> Tensor: ...
-    def varied(self, f: Frame, values: Any, few: int = 1) -> bool: ...
-    def unlike(self, f: Frame, obj: Any) -> bool: ...
-    def asked(self, f: Frame, found: list, few: int) -> bool: ...
+    def may_break(self) -> bool: ...
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart: ...
     def type_of(self, obj: Any) -> type: ...
     def class_value(self, value: Any) -> Any: ...

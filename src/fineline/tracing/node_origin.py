@@ -58,7 +58,7 @@ def _trail(trace: SegmentTrace, f: Frame) -> Trail:
     frames = [f]
     while (back := frames[-1].back) is not None and back.trail is None:
         frames.append(back)
-    called_at = trace.guards.interp.called_at if back is None else (back.info, back.ip, back.trail)
+    called_at = trace.guards.interp.nested.called_at if back is None else (back.info, back.ip, back.trail)
     for frame in reversed(frames):
         trail = Trail(called_at)
         _add_module(trace, frame, trail)

@@ -53,7 +53,7 @@ from fineline.region.session.break_errors import deciding_rule, named_rule, refu
 from fineline.region.session.compile_decision import keep
 from fineline.region.session.continuations import Continuations
 from fineline.region.session.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.session.rollback import Checkpoint, amid_transforms, leave_inference_modes, may_restart
+from fineline.region.session.rollback import Checkpoint, amid_transforms, may_restart
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.report.events import Event
@@ -113,39 +113,39 @@ class CaptureSession:
         begin = functools.partial(begin_at, interp, region.fn, entry_point, args, kwargs)
         self.beginning = TRACERS.holding(begin) if interp.fakes is not None else begin()
         if thrown is not None:
-            interp.pending, self.beginning = None, self.beginning._replace(thrown=thrown)
+            interp.eager.result, self.beginning = None, self.beginning._replace(thrown=thrown)
 
     def _interpreter(self, args: tuple, kwargs: dict) -> Interpreter:
         """Returns an interpreter for the session."""
         region, entry_point, mode = self.region, self.entry_point, self.mode
         interp = region.watch.interpreter(region.options, region.lessons, self)
-        interp.shows_layouts = region.graphs.are_seen
+        interp.tensors.shows_layouts = region.graphs.are_seen
         interp.trace.mutations.ahead = region.state.take_cached_calls()
         interp.rules = rules_now(region.options.policy, interp.fired)
-        interp.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
+        interp.tensors.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
         if not mode.captures:
             interp.trace.active = False
         elif not mode.live and not amid_transforms(entry_point is region.entry):
             symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or entry_point.draws)
             interp.trace.symbols = symbols
-            interp.fakes = interp.known.fakes = symbols.fakes if symbols is not None else None
+            interp.fakes = interp.tensors.known.fakes = symbols.fakes if symbols is not None else None
             # Without graph breaks, all that has happened can be undone.
             interp.switches = not (mode.trial or symbols or mode.why) and entry_point is region.entry and region.options.fullgraph
             interp.restartable = not mode.trial
-        interp.unsteady = entry_point.varying.unsteady
-        interp.resumes = entry_point.stretch is not None
+        interp.varying.unsteady = entry_point.varying.unsteady
+        interp.eager.resumes = entry_point.stretch is not None
         state = entry_point.frame_state
         if state is not None and region.entry_points.iterations.are_unrolled(state):
-            interp.iteration = weakref.ref(entry_point.varying)
+            interp.varying.iteration = weakref.ref(entry_point.varying)
         if state is not None and state.serves_iterations:
             # Those of a loop's iterations go on: each iteration would be captured.
-            interp.few_keys = 1
+            interp.varying.few_keys = 1
         return interp
 
     def go(self) -> Any:
         """Returns the result of the call."""
         if self.interp.trace.active:
-            self.interp.pause.begin()
+            self.interp.eager.pause.begin()
         try:
             value = TRACERS.holding(self._go) if self.interp.fakes is not None else self._go()
         except BaseException as e:
@@ -158,7 +158,7 @@ class CaptureSession:
             # handled, what the blocks raise would get other contexts.
             self.behind = functools.partial(self.region.run_eagerly, self.entry_point, *self.call, e)
         finally:
-            self.interp.pause.end()
+            self.interp.eager.pause.end()
         while self.behind is not None:
             # What is done instead of the rest of this run, which is over.
             self._release()
@@ -184,14 +184,14 @@ class CaptureSession:
         except Restart as e:
             self._restart(e.error, e.text, e.again, e.draws)
         except BaseException as e:
-            if e is interp.interrupt or (from_outside(e) and self._comes_from_outside(e)):
+            if e is interp.outcome.interrupt or (from_outside(e) and self._comes_from_outside(e)):
                 raise
-            if interp.fakes is not None and interp.abandoned is None:
+            if interp.fakes is not None and interp.outcome.abandoned is None:
                 self._restart("FL515", f"the call raises {type(e).__name__}")
             elif self.behind is not None:
                 self._release()
                 raise
-            elif interp.abandoned is None:
+            elif interp.outcome.abandoned is None:
                 region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
                 if not is_a(e, FLEETING):
                     self.region.eager.count_failure("the captured call raises")
@@ -199,14 +199,14 @@ class CaptureSession:
                 raise
         if self.behind is not None:
             return None
-        if interp.abandoned is not None:
-            return self._abandon(interp.abandoned)
+        if interp.outcome.abandoned is not None:
+            return self._abandon(interp.outcome.abandoned)
         if interp.trace.active:
             self._keep_program(value)
         if self.behind is not None:
             return None
-        if interp.abandoned is not None:
-            return self._abandon(interp.abandoned)
+        if interp.outcome.abandoned is not None:
+            return self._abandon(interp.outcome.abandoned)
         if not interp.trace.active:
             self._given_up()
         if self.mode.trial:
@@ -239,7 +239,7 @@ class CaptureSession:
             self._move_out(e)
             self._failed(e.error, e.text)
         except FinelineError as e:
-            interp.abandoned = e
+            interp.outcome.abandoned = e
         except Exception as e:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
@@ -261,7 +261,7 @@ class CaptureSession:
         region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
         if interp.fakes is not None or self.mode.trial:
             self.take_back()
-        leave_inference_modes(interp)
+        interp.nested.leave_inference_modes()
         frame_state = self.entry_point.frame_state
         return interp.fakes is not None and self.entry_point is self.start and frame_state is not None and bool(frame_state.has_handlers)
 
@@ -297,7 +297,7 @@ class CaptureSession:
         """Ends the segment, runs the call, begins the next segment."""
         f = interp.frame
         assert f is not None
-        if interp.abandoned is not None:
+        if interp.outcome.abandoned is not None:
             # Code of the user's that runs on the way out: why they are on it has been said.
             raise CaptureAborted
         if interp.trace.symbols is not None:
@@ -322,11 +322,11 @@ class CaptureSession:
         try:
             value = interp.beyond(graph_break)
         except BaseException as e:
-            interp.known.clear()
+            interp.tensors.known.clear()
             self._begin(failed, snapshot, e, "failure")
             raise
         after.entry_point.observe((*snapshot.roots, value), {})
-        interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
+        interp.tensors.known.carry(graph_break.fn, interp.trace.recorder.mutated)
         self._begin(after, snapshot, value, "result")
         return value
 
@@ -355,10 +355,10 @@ class CaptureSession:
             if reads and interp.fakes is None and self.mode.why not in ("", graph_break.reason):
                 graph_break.reason += f", and in fake mode {self.mode.why}"
             rule = named_rule(graph_break, place)
-            interp.abandoned = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
+            interp.outcome.abandoned = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
             raise CaptureAborted
         if self.mode.trial:
-            interp.abandoned = NotOneGraph()
+            interp.outcome.abandoned = NotOneGraph()
             raise CaptureAborted
         return rule_here is not None or graph_break.error in DECLARED
 
@@ -382,7 +382,7 @@ class CaptureSession:
             self.ways.pass_by(end.snapshot.state)
             interp.note_break(end.snapshot.state.stack)
             with computing(interp):
-                keep(region, self.entry_point, self.shape, end.writer, declared, interp.outside == "skipped")
+                keep(region, self.entry_point, self.shape, end.writer, declared, interp.eager.outside == "skipped")
             end.add_entry_points(f)
             if interp.fakes is not None:
                 end.vary()
@@ -390,7 +390,7 @@ class CaptureSession:
         except NotReconstructible as e:
             self._give_segment_up(e)
         except FinelineError as e:
-            interp.abandoned = e
+            interp.outcome.abandoned = e
             raise CaptureAborted from None
         except Exception as e:
             let_pass(e)
@@ -413,7 +413,7 @@ class CaptureSession:
     def _leave(self, snapshot: Snapshot, behind: Callable[[], Any]) -> NoReturn:
         """Ends this session at a graph break: the programs behind it do the rest of the call."""
         snapshot.release()
-        self.interp.forget_generators()
+        self.interp.stand_ins.forget()
         self.behind = behind
         raise Finished(None)
 
@@ -439,8 +439,8 @@ class CaptureSession:
             self.ended = True
             return
         self.entry_point = entry_point = way.entry_point
-        entry_point.inform(bool(interp.known))
-        interp.unsteady = entry_point.varying.unsteady
+        entry_point.inform(bool(interp.tensors.known))
+        interp.varying.unsteady = entry_point.varying.unsteady
         self.shape = CallShape(len(live))
         register(interp, entry_point, live, [*snapshot.state.values.names, name])
         guard_iterated(interp, containers)
@@ -448,7 +448,7 @@ class CaptureSession:
 
         leaves = entry_point.stretch is not None and entry_point.stretch.leaves_function
         if leaves or None in SCOPE.blocks or watching():
-            interp.trace.active, interp.resumes = False, True
+            interp.trace.active, interp.eager.resumes = False, True
             entry_point.run_eagerly_after()
             self.ended = True
 
@@ -585,10 +585,10 @@ class CaptureSession:
         if self.ended:
             return
         interp, region = self.interp, self.region
-        error, text = interp.failure or ("FL901", "unknown")
-        known = bool(interp.failed_at[0])
-        file, line = interp.failed_at if known else place_of(region.fn)
-        stack = interp.failed_stack if known else call_stack(region.fn, None)
+        error, text = interp.outcome.failure or ("FL901", "unknown")
+        known = bool(interp.outcome.failed_at[0])
+        file, line = interp.outcome.failed_at if known else place_of(region.fn)
+        stack = interp.outcome.failed_stack if known else call_stack(region.fn, None)
         region.reports.note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)
         self.region.eager.count_failure(text)
@@ -605,16 +605,16 @@ class CaptureSession:
         self.region.reports.tell_tree(self.region.watch)
         # Nothing that was alive in the call stays so, and no cycle is left for a collection to find.
         interp = self.interp
-        if interp.interrupt is not None:
+        if interp.outcome.interrupt is not None:
             # The user's code may have handled it.
-            leave_inference_modes(interp)
+            interp.nested.leave_inference_modes()
         interp.trace.recorder.forget()
         interp.trace.guards.close()
         if interp.trace.symbols is not None:
             interp.trace.symbols.close()
             interp.trace.symbols = None
-        interp.known.clear()
-        interp.texts.clear()
+        interp.tensors.known.clear()
+        interp.trace.texts.clear()
         if self.behind is None and not self.mode.trial:
             # Of a trial, what was written is still to be undone.
             interp.trace.mutations.forget()

@@ -67,7 +67,7 @@ class SegmentEnd:
         behind = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
         with computing(interp):
             self.writer.graph_break(
-                graph_break.fn, graph_break.args_, graph_break.kwargs, self.snapshot.roots, *behind, interp.place(), interp.handled
+                graph_break.fn, graph_break.args_, graph_break.kwargs, self.snapshot.roots, *behind, interp.place(), interp.exceptions.handled
             )
 
     def _entry_points(self) -> list[EntryPoint]:
@@ -86,7 +86,7 @@ class SegmentEnd:
 
     def _tell_texts(self) -> None:
         """Texts that vary before a graph break do behind it, and so, if it is a text or a number, does what is made of them, or of numbers that vary."""
-        texts, snapshot, graph_break = self._interp.texts, self.snapshot, self._graph_break
+        texts, snapshot, graph_break = self._interp.trace.texts, self.snapshot, self._graph_break
         for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if v in texts]:
             for entry_point in self._entry_points():
                 entry_point.varying.add_text(name)

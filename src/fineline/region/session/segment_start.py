@@ -40,7 +40,7 @@ def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple,
     if entry_point.raised:
         return Beginning(live[-1], containers)
     assert interp.frame is not None
-    interp.pending = (live[-1], then)
+    interp.eager.result = (live[-1], then)
     return Beginning(None, containers)
 
 
