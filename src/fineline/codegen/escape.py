@@ -104,7 +104,7 @@ def _held_elsewhere(interp: Interp, alive: list[Any]) -> tuple[Any, ...]:
     """Returns those of the stand-ins that not only the interpreter's frames hold, and that it is not running."""
     frames = [*stack(interp.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
     # Of those at work in C, fineline's own methods read more than their items.
-    busy = [f.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
+    busy = [f.extras.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
     places = Counter([id(x) for f in frames for x in (*f.local, *f.stack)])
     # Three more references: the list, the comprehension's, the argument's.
     found = [v for v in alive if sys.getrefcount(v) > places[id(v)] + 3]

@@ -55,15 +55,17 @@ class _Restorer:
         shapes, frames, value = self.state.shapes.frames, self.frames, self.value
         for shape in shapes:
             f = Frame(shape.info, interp.link(shape.info), shape.globals, shape.builtins, [], None)
-            f.ip, f.kwnames, f.whole = shape.ip, shape.kwnames, shape.whole
+            f.ip, f.kwnames = shape.ip, shape.kwnames
             frames.append(f)
         for f, shape in zip(frames, shapes, strict=True):
             f.local = [value(s) for s in shape.local]
             f.stack = [value(s) for s in shape.stack]
-            f.then, f.on_stop = self._delivery(shape.then), self._delivery(shape.on_stop)
-            f.namespace = value(shape.namespace)
+            f.then = self._delivery(shape.then)
             f.back = frames[shape.back] if shape.back >= 0 else None
-            f.generator = self.generators[shape.generator] if shape.generator >= 0 else None
+            extras = f.own_extras()
+            extras.on_stop, extras.whole = self._delivery(shape.on_stop), shape.whole
+            extras.namespace = value(shape.namespace)
+            extras.generator = self.generators[shape.generator] if shape.generator >= 0 else None
 
     def _delivery(self, shape: DeliveryShape | None) -> Delivery | None:
         return None if shape is None else Delivery(shape.function, self._delivery(shape.then), *[self.value(x) for x in shape.data])

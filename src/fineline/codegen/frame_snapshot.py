@@ -352,11 +352,11 @@ class FrameStateBuilder:
         places = range(len(f.stack))
         stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if in_loop else None) for i in places])
         self._frames.shapes[at] = FrameShape(
-            info, f.globals, f.builtins, f.ip, local, stack, self._delivery(f.then), self._delivery(f.on_stop), f.kwnames,
-            self.value(f.namespace),
-            self._generator(f.generator) if f.generator is not None else -1,
+            info, f.globals, f.builtins, f.ip, local, stack, self._delivery(f.then), self._delivery(f.extras.on_stop), f.kwnames,
+            self.value(f.extras.namespace),
+            self._generator(f.extras.generator) if f.extras.generator is not None else -1,
             self._frame(f.back) if f.back is not None else -1,
-            f.whole and whole,
+            f.extras.whole and whole,
         )  # fmt: skip
         return at
 

@@ -27,7 +27,7 @@ def resume_generator(
         assert f is not None
         frame = interp.call(f, protocols.go_on, [gen.given, value, throw], None, then)
         assert frame is not None
-        frame.on_stop = on_stop
+        frame.own_extras().on_stop = on_stop
         return frame
     if gen.state == "running":
         raise ValueError("generator already executing")
@@ -57,11 +57,12 @@ def resume_generator(
         except RecursionError:
             limits.depth -= 1
             raise
-    gen.state, frame.generator = "running", gen
+    extras = frame.own_extras()
+    gen.state, extras.generator = "running", gen
     gen.outer = interp.exceptions.handled
     if gen.handled is not None:
         interp.exceptions.handled = gen.handled
-    frame.back, frame.then, frame.on_stop = f, then, on_stop
+    frame.back, frame.then, extras.on_stop = f, then, on_stop
     interp.frame = frame
     if throw is None:
         frame.stack.append(value)
@@ -91,9 +92,9 @@ def stopped(e: BaseException) -> RuntimeError:
 
 
 def leave_generator(interp: Interp, f: Frame, state: str) -> Frame | None:
-    gen = f.generator
+    gen = f.extras.generator
     assert gen is not None
-    gen.state, f.generator = state, None
+    gen.state, f.own_extras().generator = state, None
     interp.exceptions.handled, gen.outer = gen.outer, None
     if state == "closed":
         gen.frame = gen.handled = None

@@ -509,8 +509,8 @@ class Interpreter:
                 nested.opaque.raised(self)
             if nested.subgraphs:
                 nested.give_up_subgraphs(self.trace, f)
-            on_stop = f.on_stop
-            if f.generator is not None:
+            on_stop = f.extras.on_stop
+            if f.extras.generator is not None:
                 back = self.leave_generator(f, "closed")
                 if is_a(e, StopIteration):
                     e = stopped(e)

@@ -55,9 +55,9 @@ def _namespace(interp: Interp, f: Frame) -> Any:
     """Returns a frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
     f = _users(f)
     trace, code = interp.trace, f.info.code
-    if f.namespace is None:
-        f.namespace = trace.fresh({})
-    out = f.namespace
+    out = f.extras.namespace
+    if out is None:
+        out = f.own_extras().namespace = trace.fresh({})
     src = trace.sources.get(out)
     if src is not None and trace.active:
         trace.expand(out)
@@ -98,7 +98,7 @@ def _of_frame(call: Call) -> Frame | None:
     if found is not None and name == "f_lineno":
         return call.finish(found.line)
     if name == "f_locals" and is_stand_in(frame.f_code):
-        if found is None or not found.whole:
+        if found is None or not found.extras.whole:
             _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
             interp.outcome.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))

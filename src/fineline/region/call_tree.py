@@ -174,7 +174,7 @@ class _WatchedCalls(Interpreter):
 
     def node_of(self, f: Frame | None) -> Node:
         while f is not None:
-            node: Node | None = getattr(f, "node", None)
+            node = f.extras.node
             if node is not None:
                 return node
             f = f.back
@@ -230,7 +230,7 @@ class _WatchedCalls(Interpreter):
         passed = is_own(code) or code in _PASSED
         if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
             colour = "opaque" if opaque is not None else "captured" if self.trace.active else "eager"
-            frame.node = self.add(self.node_of(f), name, (code.co_filename, code.co_firstlineno), colour)
+            frame.own_extras().node = self.add(self.node_of(f), name, (code.co_filename, code.co_firstlineno), colour)
         return frame
 
 
@@ -283,13 +283,13 @@ class Watched(_WatchedCalls):
         self.watch(tree)
 
     def note_break(self, place: Any) -> None:
-        self.tree.left[place] = [getattr(f, "node", None) for f in stack(self.frame)]
+        self.tree.left[place] = [f.extras.node for f in stack(self.frame)]
         self._begin_segment()
 
     def note_continuation(self, place: Any) -> None:
         for f, node in zip(stack(self.frame), self.tree.left.get(place, ()), strict=False):
             if node is not None:
-                f.node = node
+                f.own_extras().node = node
 
     def beyond(self, graph_break: GraphBreak) -> Any:
         with EagerCalls(self.tree, _code_of(_called(graph_break))):

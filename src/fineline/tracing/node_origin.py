@@ -62,7 +62,7 @@ def _trail(trace: SegmentTrace, f: Frame) -> Trail:
     for frame in reversed(frames):
         trail = Trail(called_at)
         _add_module(trace, frame, trail)
-        if frame.generator is None:
+        if frame.extras.generator is None:
             # Each step of a generator may have another caller.
             frame.trail = trail
         called_at = (frame.info, frame.ip, trail)

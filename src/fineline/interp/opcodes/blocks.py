@@ -69,7 +69,7 @@ def RERAISE(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 def PUSH_EXC_INFO(interp: Interp, f: Frame, arg: int) -> None:
     exc = f.stack.pop()
-    f.stack.append(interp.exceptions.handled if f.generator is None else f.generator.handled)
+    f.stack.append(interp.exceptions.handled if f.extras.generator is None else f.extras.generator.handled)
     f.stack.append(exc)
     _handles(interp, f, exc)
 
@@ -81,7 +81,7 @@ def POP_EXCEPT(interp: Interp, f: Frame, arg: int) -> None:
 def _handles(interp: Interp, f: Frame, exc: BaseException | None) -> None:
     """Sets the exception that the frame handles. A generator has its own; if it handles none, it sees the one of the frame that resumed it."""
     interp.exceptions.handled = exc
-    if (gen := f.generator) is not None:
+    if (gen := f.extras.generator) is not None:
         gen.handled = exc
         if exc is None:
             interp.exceptions.handled = gen.outer

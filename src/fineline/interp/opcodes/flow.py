@@ -97,10 +97,10 @@ def call_next(interp: Interp, f: Frame, method: Any, args: list, on_stop: Delive
             # A frame around the call, that the exception leaves.
             frame = interp.push_function(f, protocols.same, [None], None)
             assert frame is not None
-            frame.on_stop, graph_break.then = on_stop, _SAME
+            frame.own_extras().on_stop, graph_break.then = on_stop, _SAME
         raise
     if frame is not None:
-        frame.on_stop = on_stop
+        frame.own_extras().on_stop = on_stop
     return frame
 
 
@@ -323,8 +323,8 @@ def _call_listed(interp: Interp, f: Frame, args: Any, then: None, fn: Any, kwarg
 def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
     interp.limits.depth -= 1
-    if f.generator is not None:
-        on_stop = f.on_stop
+    if f.extras.generator is not None:
+        on_stop = f.extras.on_stop
         back = interp.leave_generator(f, "closed")
         if back is None:
             raise Finished(value)

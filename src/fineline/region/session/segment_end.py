@@ -62,7 +62,7 @@ class SegmentEnd:
         self.after = self._ways.way_after(frame_state, False, self._declared, alone)
         self.failed = self._ways.way_after(frame_state, True, self._declared, alone) if frame_state.has_handlers else None
         for entry_point in self._entry_points():
-            entry_point.note_breaks(tuple([f.breaks for f in stack(interp.frame)]))
+            entry_point.note_breaks(tuple([f.extras.breaks for f in stack(interp.frame)]))
         self.writer = ResidualWriter(interp.trace, name)
         behind = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
         with computing(interp):

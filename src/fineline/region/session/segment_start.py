@@ -35,7 +35,7 @@ def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple,
     then, containers, made = restore(state, interp, live[:-1])
     interp.trace.made.update(made)
     for f, breaks in zip(stack(interp.frame), entry_point.breaks, strict=False):
-        f.breaks = breaks
+        f.own_extras().breaks = breaks
     interp.note_continuation(state.stack)
     if entry_point.raised:
         return Beginning(live[-1], containers)
