@@ -20,6 +20,7 @@ from fineline.cpython import protocols
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
@@ -209,7 +210,7 @@ def _next_carried(call: Call) -> Frame | None:
     return call.finish(value)
 
 
-def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
+def read_item(interp: Interp, v: Any, src: Source, fresh: bool = False) -> Any:
     """Registers an item: a text, or one in a tuple that is ``fresh``, tells an iteration from others, and is guarded where the code reads it."""
     trace = interp.trace
     if breaks_here(interp.options.breaks) == "any":

@@ -21,6 +21,7 @@ from fineline.guards.source import Source
 from fineline.symbolic.random_draws import Draw
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
+from fineline.tracing.lessons import Site
 
 
 class Kind(NamedTuple):
@@ -88,7 +89,7 @@ def _draw(call: Call) -> Frame | None:
     return call.finish(number)
 
 
-def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
+def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Site) -> Any:
     """Returns a symbol for the number that the program is going to draw; None if it can't be one."""
     kind = KINDS.get(fn)
     if kind is None or not interp.restartable or interp.nested.any() or interp.nested.index_modes:
@@ -110,13 +111,13 @@ def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> An
     if type(example) is not kind.number or not math.isfinite(example) or (span is not None and max(map(abs, span)) > _MOST):
         return None
     if interp.fakes is None:
-        if interp.host is not None and interp.host.may_restart():
+        if interp.may_restart():
             raise Restart("FL410", f"{fn.__qualname__} draws a number, which is a symbol in fake mode", draws=True)
         return None
     return _symbol(interp, fn, args, kwargs, place, kind, src, example, span)
 
 
-def _symbol(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any, kind: Kind, src: Source, example: Any, span: Any) -> Any:
+def _symbol(interp: Interp, fn: Any, args: list, kwargs: dict, place: Site, kind: Kind, src: Source, example: Any, span: Any) -> Any:
     trace = interp.trace
     identify(trace, fn)
     for a in (*args[1:], *kwargs.values()):

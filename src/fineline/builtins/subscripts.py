@@ -15,6 +15,7 @@ from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, load_attr, raw_lookup, type_info
@@ -165,7 +166,7 @@ def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
     return MISSING if not 0 <= key < old or n == old else trace.read(before[key], trace.guards.access(src, "index", key, before[key]))
 
 
-def _slice_by_itself(trace: SegmentTrace, obj: list, key: slice, src: Any) -> Any:
+def _slice_by_itself(trace: SegmentTrace, obj: list, key: slice, src: Source) -> Any:
     """Returns the items of a slice that lies inside of a list, and does not depend on the list's length."""
     n = list.__len__(trace.mutations.before(obj))
     if not all([type(k) is int and 0 <= k <= n for k in (key.start or 0, key.stop)]) or key.step not in (None, 1):

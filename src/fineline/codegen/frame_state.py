@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from fineline.bytecode.code import CodeInfo
+from fineline.frames.frame import FramePlaces
 from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
@@ -179,7 +180,7 @@ class FrameState:
     resumption: Resumption
     numbers: LoopNumbers
     chain: tuple[tuple[CodeInfo, int], ...]
-    stack: tuple[tuple[CodeInfo, int], ...]
+    stack: FramePlaces
     place: tuple[str, int]
 
     def same(self, other: FrameState) -> bool:

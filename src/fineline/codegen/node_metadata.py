@@ -149,12 +149,12 @@ class _Texts:
     """The texts of frames, each made once."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[Any, int], str] = {}
+        self._frames: dict[tuple[CodeInfo, int], str] = {}
         self._modules: dict[Trail, dict[str, tuple[str, type]]] = {}
 
     def stack_trace(self, origin: Origin) -> str:
         """Returns the frames that led to a node as a traceback has them: the user's, the innermost last."""
-        frames: list[tuple[Any, int]] = []
+        frames: list[tuple[CodeInfo, int]] = []
         found: Origin | None = origin
         while found is not None:
             info, ip, trail = found
@@ -164,7 +164,7 @@ class _Texts:
         users = [(info, at) for info, at in frames if not info.code.co_filename.startswith(_TORCH)]
         return "".join([self._frame(info, at) for info, at in reversed(users or frames)])
 
-    def _frame(self, info: Any, at: int) -> str:
+    def _frame(self, info: CodeInfo, at: int) -> str:
         text = self._frames.get((info, at))
         if text is None:
             code, line = info.code, info.lines[at]

@@ -32,6 +32,10 @@ _BOUND = (MethodType, BuiltinMethodType, MethodWrapperType)
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
+# Where the frames of a call are, the innermost first: code and instruction.
+FramePlaces = tuple[tuple[CodeInfo, int], ...]
+
+
 class BreakCounts(NamedTuple):
     """The graph breaks that a frame has met."""
 

@@ -16,7 +16,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, Code
 from fineline.errors import InternalError, Unsupported
 from fineline.exception_slots import CONTEXT, under
 from fineline.fake.fake_tensors import Fakes, NotFakeable
-from fineline.frames.frame import NULL, Frame, InterpretedGenerator
+from fineline.frames.frame import NULL, Frame, FramePlaces, InterpretedGenerator
 from fineline.frames.graph_breaks import (
     DISCARD,
     UNSEEN,
@@ -78,7 +78,7 @@ class Interpreter:
         self,
         options: InterpreterOptions,
         lessons: Lessons,
-        host: CaptureHost | None = None,
+        host: CaptureHost[Interpreter] | None = None,
         trace: SegmentTrace | None = None,
         call_out: Callable | None = None,
     ) -> None:
@@ -188,6 +188,10 @@ class Interpreter:
     def may_break(self) -> bool:
         """Returns whether a call may run eagerly here, at a graph break."""
         return self.trace.active and self.nested.opaque is None and breaks_here(self.options.breaks) == "any"
+
+    def may_restart(self) -> bool:
+        """Returns whether the host can take the segment back and capture it on fakes."""
+        return self.host is not None and self.host.may_restart()
 
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a graph break keeps them."""
@@ -391,10 +395,10 @@ class Interpreter:
     def note_operator(self) -> None:
         """Hears that an operator has been recorded."""
 
-    def note_break(self, place: Any) -> None:
+    def note_break(self, place: FramePlaces) -> None:
         """Hears that the frames are left at a place, which another interpreter may continue from."""
 
-    def note_continuation(self, place: Any) -> None:
+    def note_continuation(self, place: FramePlaces) -> None:
         """Hears that the frames have been made that were left at a place."""
 
     def forget_calls(self) -> None:

@@ -14,7 +14,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.code import CO_GENERATOR
 from fineline.fake.fake_tensors import Fakes
-from fineline.frames.frame import Frame, stack
+from fineline.frames.frame import Frame, FramePlaces, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
 from fineline.identity import AddressSet
@@ -47,7 +47,7 @@ class Tree:
         self.root = Node(name, *place, "captured")
         self.under_way = [self.root]
         # Of each place after a graph break, the nodes of the frames, the innermost first, that were left there last.
-        self.left: dict[Any, list[Node | None]] = {}
+        self.left: dict[FramePlaces, list[Node | None]] = {}
         self._size = 1
 
     def add(self, parent: Node, name: str, place: tuple[str, int], colour: str) -> Node:
@@ -256,7 +256,7 @@ class WatchedTrial(_WatchedBody):
     """The interpreter of an autograd function that is watched."""
 
     def __init__(
-        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: AddressSet, later: bool = False, writes: bool = False,
+        self, outer: Interpreter, given: Mapping[str, Iterable[Tensor]], made: AddressSet, later: bool = False, writes: bool = False,
         opposite: bool = False, again: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(outer, given, made, later, writes, opposite, again)
@@ -267,7 +267,7 @@ class WatchedTrial(_WatchedBody):
 class WatchedBody(_WatchedBody, BodyInterpreter):
     """The interpreter of a control-flow operator's body that is watched."""
 
-    def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
+    def __init__(self, outer: Interpreter, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, fakes, indices)
         self.tensors = WatchedBodyTensors(indices, self.recorder, self.tensors)
         self.watch_body()
@@ -276,17 +276,17 @@ class WatchedBody(_WatchedBody, BodyInterpreter):
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost) -> None:
+    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
         super().__init__(options, lessons, host)
         self.nested.make_trial, self.nested.make_body = WatchedTrial, WatchedBody
         self.tensors = _Counting(self.tensors)
         self.watch(tree)
 
-    def note_break(self, place: Any) -> None:
+    def note_break(self, place: FramePlaces) -> None:
         self.tree.left[place] = [f.extras.node for f in stack(self.frame)]
         self._begin_segment()
 
-    def note_continuation(self, place: Any) -> None:
+    def note_continuation(self, place: FramePlaces) -> None:
         for f, node in zip(stack(self.frame), self.tree.left.get(place, ()), strict=False):
             if node is not None:
                 f.own_extras().node = node

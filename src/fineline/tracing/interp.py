@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -96,7 +96,11 @@ class FrameCaller(Protocol):
     def calling(self, target: Any, /, *args: Any, **kwargs: Any) -> Any: ...
 
 
-class CaptureHost(Protocol):
+# The class of the interpreter that a host runs.
+I_contra = TypeVar("I_contra", contravariant=True)
+
+
+class CaptureHost(Protocol[I_contra]):
     """The owner of an interpreter in a capture: it decides at graph breaks and around eager calls."""
 
     @property
@@ -106,13 +110,13 @@ class CaptureHost(Protocol):
     @property
     def sub_interpreters(self) -> tuple[Callable[..., TrialInterp], Callable[..., BodyInterp]]: ...
 
-    def on_graph_break(self, interp: Any, graph_break: GraphBreak) -> Any:
+    def on_graph_break(self, interp: I_contra, graph_break: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment; returns what the call gave."""
 
-    def before_eager_call(self, interp: Any, graph_break: GraphBreak) -> None:
+    def before_eager_call(self, interp: I_contra, graph_break: GraphBreak) -> None:
         """Prepares what an eager call gets, while nothing is captured."""
 
-    def resume(self, interp: Any, graph_break: GraphBreak) -> Any:
+    def resume(self, interp: I_contra, graph_break: GraphBreak) -> Any:
         """Captures again, where a block ends in which nothing was captured."""
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
@@ -208,7 +212,6 @@ class Interp(Protocol):
 
     options: InterpreterOptions
     lessons: Lessons
-    host: CaptureHost | None
     trace: SegmentTrace
     frame: Frame | None
     fakes: Fakes | None
@@ -240,6 +243,7 @@ class Interp(Protocol):
     def place(self) -> Place: ...
     def memory(self, t: Tensor) -> Tensor: ...
     def may_break(self) -> bool: ...
+    def may_restart(self) -> bool: ...
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart: ...
     def type_of(self, obj: Any) -> type: ...
     def class_value(self, value: Any) -> Any: ...

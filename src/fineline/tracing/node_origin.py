@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import CellType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import nn
 
+from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import Frame
 from fineline.frames.stub_frames import is_own
 from fineline.guards.source import Source
@@ -44,7 +45,7 @@ class Trail:
 
 
 # The code of a frame, the index of the instruction behind the one that runs, and what led to the frame. A plain tuple: one is made for each node.
-Origin = tuple[Any, int, Trail]
+Origin = tuple[CodeInfo, int, Trail]
 
 
 def origin_of(trace: SegmentTrace, f: Frame) -> Origin:

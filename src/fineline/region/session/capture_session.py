@@ -623,6 +623,6 @@ class CaptureSession:
         self.call = ((), {})
 
 
-def _at(dispatcher: Any, live: tuple) -> tuple[Continuation, list]:
+def _at(dispatcher: Callable, live: tuple) -> tuple[Continuation, list]:
     """Goes on at a dispatcher: as segments give it back."""
     return Continuation(dispatcher), [*live]
