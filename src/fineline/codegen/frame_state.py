@@ -56,6 +56,9 @@ class Object(NamedTuple):
     number: int
 
 
+ValueShape = Root | Const | Made | GeneratorRef | Reduced | Carried | Object
+
+
 # -- what holds values -----------------------------------------------------------------------------------------------------
 class DeliveryShape(NamedTuple):
     """Where a result goes. ``data``: values."""
@@ -72,12 +75,12 @@ class FrameShape(NamedTuple):
     globals: dict
     builtins: dict
     ip: int
-    local: tuple
-    stack: tuple
+    local: tuple[ValueShape, ...]
+    stack: tuple[ValueShape, ...]
     then: DeliveryShape | None
     on_stop: DeliveryShape | None
     kwnames: tuple
-    namespace: Any
+    namespace: ValueShape
     generator: int
     back: int
     whole: bool
@@ -87,10 +90,10 @@ class GeneratorShape(NamedTuple):
     """A generator. ``frame``: the number of its frame, or -1."""
 
     state: str
-    handled: Any
-    outer: Any
+    handled: ValueShape
+    outer: ValueShape
     frame: int
-    called_at: Any
+    called_at: tuple[CodeType, int] | None
     code: CodeType
 
 
@@ -137,7 +140,7 @@ class Resumption(NamedTuple):
 
     top: int
     depth: int
-    handled: Any
+    handled: ValueShape
     then: DeliveryShape | None
 
 

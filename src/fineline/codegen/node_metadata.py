@@ -26,13 +26,13 @@ from fineline.backends.lock import TRACERS
 from fineline.bytecode.code import CodeInfo
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.frames.stub_frames import is_own
+from fineline.frames.trail import ModuleCall, Origin, Trail
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.layout import LAYOUTS, fake_of, layout_of
 from fineline.fx.recorder import LAYOUT, ORIGIN, SOURCE
 from fineline.guards.source import MODULE_TABLES, Source
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
-from fineline.tracing.node_origin import ModuleCall, Origin, Trail
 
 GraphPlace = tuple[tuple[CodeInfo, int], ...]
 

@@ -14,6 +14,7 @@ import torch
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
 from fineline.frames.graph_breaks import Delivery
 from fineline.frames.stub_frames import is_own
+from fineline.frames.trail import Trail
 from fineline.kinds import is_a
 from fineline.report.tree import Node
 
@@ -125,7 +126,7 @@ class Frame:
         self.function: FunctionType | None = None
         self.extras: FrameExtras | UsualExtras = USUAL
         # What led here, for the graph's nodes; None while no node has asked.
-        self.trail: Any = None
+        self.trail: Trail | None = None
 
     def own_extras(self) -> FrameExtras:
         """Returns the extras of this frame, which may be set."""

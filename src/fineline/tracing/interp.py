@@ -17,6 +17,7 @@ from fineline.frames.graph_breaks import DataDependentBranch, Delivery, GraphBre
 from fineline.frames.run_limits import RunLimits
 from fineline.frames.stand_ins import StandIns
 from fineline.frames.stub_frames import Place
+from fineline.frames.trail import Origin
 from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
@@ -26,7 +27,6 @@ from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.eager_code import EagerCode
 from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.lessons import Lessons
-from fineline.tracing.node_origin import Origin
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.varying_reads import VaryingReads
 
