@@ -15,7 +15,7 @@ from typing import Any
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -101,8 +101,7 @@ def _of_frame(call: Call) -> Frame | None:
         if found is None or not found.extras.whole:
             _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
-            interp.outcome.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
-            raise CaptureAborted
+            raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
         if found.info.code not in interp.lessons.inspected_functions:
             _look_at(interp, f)
         return call.finish(_namespace(interp, found))

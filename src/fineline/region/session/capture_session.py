@@ -355,11 +355,10 @@ class CaptureSession:
             if reads and interp.fakes is None and self.mode.why not in ("", graph_break.reason):
                 graph_break.reason += f", and in fake mode {self.mode.why}"
             rule = named_rule(graph_break, place)
-            interp.outcome.abandoned = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
-            raise CaptureAborted
+            error = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
+            raise interp.outcome.abandon(error)
         if self.mode.trial:
-            interp.outcome.abandoned = NotOneGraph()
-            raise CaptureAborted
+            raise interp.outcome.abandon(NotOneGraph())
         return rule_here is not None or graph_break.error in DECLARED
 
     def _note_break(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int]) -> None:
@@ -390,8 +389,7 @@ class CaptureSession:
         except NotReconstructible as e:
             self._give_segment_up(e)
         except FinelineError as e:
-            interp.outcome.abandoned = e
-            raise CaptureAborted from None
+            raise interp.outcome.abandon(e) from None
         except Exception as e:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from fineline.cpython import protocols
 from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak, Restart
+from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.identity import AddressSet, IdentitySet
 from fineline.kinds import is_a
@@ -392,8 +392,7 @@ def broken(interp: Interp, fn: Any, rule: Rule, text: str) -> BaseException:
     """Ends the capture with an error, because the contract is broken; returns the exception to raise."""
     if interp.nested.opaque is not None:
         interp.nested.opaque.leave(interp)
-    interp.outcome.abandoned = interp.refusal("FL107", _but(fn, text), interp.frame, str(rule))
-    return CaptureAborted()
+    return interp.outcome.abandon(interp.refusal("FL107", _but(fn, text), interp.frame, str(rule)))
 
 
 def _but(fn: Any, text: str) -> str:
