@@ -82,7 +82,7 @@ class Interpreter:
         trace: SegmentTrace | None = None,
         call_out: Callable | None = None,
     ) -> None:
-        """``host``: None if nothing is captured. ``call_out`` takes the calls that ``eager_frame`` makes itself."""
+        """``host``: None if nothing is captured. ``call_out`` takes the calls that a frame under disable(recursive=False) makes itself."""
         self.options, self.lessons, self.host = options, lessons, host
         self.frame: Frame | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)

@@ -46,7 +46,7 @@ class EagerCode:
     __slots__ = ("call_out", "computing", "frame", "outside", "pause", "result", "resumes", "stubs")
 
     def __init__(self, call_out: Callable | None = None) -> None:
-        """Sets up the state. ``call_out`` takes the calls that ``frame`` makes itself."""
+        """Sets up the state. ``call_out`` takes the calls that ``frame`` makes."""
         self.call_out = call_out
         # A frame under disable(recursive=False).
         self.frame: Frame | None = None
