@@ -21,12 +21,14 @@ from fineline.frames.trail import Origin
 from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
+from fineline.policy.policy import Policy
 from fineline.policy.rule import Rule
 from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.eager_code import EagerCode
 from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.lessons import Lessons
+from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.varying_reads import VaryingReads
 
@@ -39,7 +41,7 @@ class InterpreterOptions(Protocol):
     @property
     def force_graph_breaks(self) -> bool: ...
     @property
-    def policy(self) -> Any: ...
+    def policy(self) -> Policy | None: ...
     @property
     def verify(self) -> bool: ...
     @property
@@ -274,9 +276,10 @@ class TrialInterp(Interp, Protocol):
 
     given: list[Tensor]
     made: AddressSet
-    mutations: Any
     recorder: Any
 
+    @property
+    def mutations(self) -> MutationLog: ...
     @property
     def either(self) -> bool: ...
     def attempt(self, fn: Any, args: list) -> Any: ...
