@@ -22,6 +22,17 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 MOST_FILES = 24
 # Lines a file may have. A subject, not a length, decides where a file is cut: this bound only catches a file that has grown several.
 LONGEST = 900
+# Attributes that a class may have. One with more holds several subjects, each of which is to be a class of its own.
+MOST_ATTRIBUTES = 15
+# Those that are one table, or what somebody else has laid out.
+WIDE = {
+    "Options": "the user's options, one a field",
+    "Lessons": "the facts that a region learns, one a field, which `learn` sets by their names",
+    "AmbientFacts": "PyTorch's state in a thread, one fact a field, compared as a whole",
+    "CallableSpec": "a row of the table of callables",
+}
+# Those that are still to be divided, with the attributes that they have now.
+TOO_MANY = {"Recorder": 23, "SegmentTrace": 33, "Symbols": 18}
 
 
 def name(path: Path) -> str:
@@ -73,6 +84,25 @@ def test_shape_of_a_file(path: Path) -> None:
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for node in ast.walk(function):
                 assert not isinstance(node, (ast.Import, ast.ImportFrom, ast.Global)), f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def attributes(cls: ast.ClassDef) -> set[str]:
+    """The attributes that are annotated in a class's body, and those that its methods set on ``self``."""
+    found = {node.target.id for node in cls.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    for method in cls.body:
+        if isinstance(method, ast.FunctionDef) and method.args.args:
+            own = method.args.args[0].arg
+            for node in ast.walk(method):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == own:
+                    found.add(node.attr)
+    return found
+
+
+def test_no_class_has_too_many_attributes() -> None:
+    classes = [node for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    wide = {cls.name: len(attributes(cls)) for cls in classes if len(attributes(cls)) > MOST_ATTRIBUTES}
+    assert WIDE.keys() <= wide.keys()
+    assert {name: n for name, n in wide.items() if name not in WIDE} == TOO_MANY
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)

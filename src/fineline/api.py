@@ -187,7 +187,7 @@ def set_policy(policy: Policy | None) -> Policy | None:
     if policy is not None and not isinstance(policy, Policy):
         raise BadArgument(f"set_policy takes a fineline.Policy or None, not a {type(policy).__name__}")
     before, SCOPE.process = SCOPE.process, policy
-    return before
+    return before if isinstance(before, Policy) else None
 
 
 def explain(

@@ -49,7 +49,7 @@ def run(interp: Interpreter, passing: int = 0, keeps_variables: bool = False, **
         graph_break.keeps_variables = keeps_variables
         snapshot = take_snapshot(interp, graph_break, **how)
         # What is suspended goes on in the new frames alone.
-        interp.forget_generators()
+        interp.stand_ins.forget()
         raise Finished(snapshot)
 
     interp.host = Host(on_graph_break)
@@ -75,7 +75,7 @@ def go_on(snapshot: Snapshot, values: tuple, given: Any = 5, capture: bool = Fal
     interp.trace.made.update(made)
     for container in containers:
         interp.trace.expand(container)
-    interp.pending = (given, then)
+    interp.eager.result = (given, then)
     return run(interp)
 
 
@@ -410,7 +410,7 @@ def test_the_place_is_the_code_of_each_frame_and_how_far_it_is() -> None:
     interp = interpreter()
     restore(state, interp, tuple(snapshot.roots))
     assert interp.frame.info is state.shapes.frames[2].info and interp.frame.back.back.back is None
-    assert interp.depth == state.resumption.depth
+    assert interp.limits.depth == state.resumption.depth
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_the_exception_that_is_being_handled_is_alive() -> None:
     assert type(snapshot.roots[snapshot.state.resumption.handled.number]) is ValueError
     interp, other = interpreter(), ValueError("other")
     restore(snapshot.state, interp, tuple([other if type(v) is ValueError else v for v in snapshot.roots]))
-    assert interp.handled is other
+    assert interp.exceptions.handled is other
 
 
 def test_where_the_result_goes_is_kept() -> None:
@@ -619,7 +619,7 @@ def test_what_no_state_can_hold(fn: Callable, passing: int, text: str) -> None:
 
     def on_graph_break(interp: Interpreter, graph_break: GraphBreak) -> Any:
         if passing == len(refused):
-            for gen in [ref() for ref in interp.stand_ins if type(ref()) is InterpretedGenerator]:
+            for gen in [ref() for ref in interp.stand_ins.refs if type(ref()) is InterpretedGenerator]:
                 eager.append(real_generator(gen))
                 gen.given = weakref.ref(eager[0])
         try:

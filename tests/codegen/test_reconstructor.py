@@ -37,7 +37,7 @@ def captured(fn: Callable, *args: Any) -> tuple[Any, Reconstructor]:
     interp = Interpreter(Options(), Lessons())
     interp.frame = entry_frame(interp, fn, args, {})
     value = interp.run()
-    assert interp.trace.active, interp.failure
+    assert interp.trace.active, interp.outcome.failure
     return value, Reconstructor(interp.trace)
 
 

@@ -236,15 +236,15 @@ def test_interpreter_gives_what_cpython_gives(fn: Callable, capture: bool) -> No
     for n in (4, 6):
         interp = interpreter(capture)
         assert run(interp, fn, n) == fn(n)
-        assert (interp.trace.active, interp.failure) == (capture, None)
-        assert interp.handled is None and interp.frame is not None and interp.frame.back is None
+        assert (interp.trace.active, interp.outcome.failure) == (capture, None)
+        assert interp.exceptions.handled is None and interp.frame is not None and interp.frame.back is None
 
 
 # -- frames ---------------------------------------------------------------------------------------------------------------
 def test_push_function_binds_arguments_to_slots_and_leaves_the_rest_empty() -> None:
     interp = interpreter(capture=False)
     frame = interp.push_function(None, loops, [3], None)
-    assert interp.frame is frame and interp.depth == 1
+    assert interp.frame is frame and interp.limits.depth == 1
     assert frame.local == [3, NULL, NULL] and frame.info.slots == ("n", "found", "i")
     assert (frame.function, frame.back, frame.ip, frame.stack) == (loops, None, 0, [])
 
@@ -263,7 +263,7 @@ def test_push_function_stacks_frames() -> None:
     interp = interpreter(capture=False)
     outer = interp.push_function(None, branches, [1], None)
     inner = interp.push_function(outer, recursion, [2], None)
-    assert inner.back is outer and interp.frame is inner and interp.depth == 2
+    assert inner.back is outer and interp.frame is inner and interp.limits.depth == 2
     assert interp.run() == "small"  # what the inner one gives goes to the stack of the outer one, which has not looked at it
 
 
@@ -276,7 +276,7 @@ def test_push_function_refuses_arguments_as_cpython_does(args: list, kwargs: dic
     interp = interpreter(capture=False)
     with pytest.raises(TypeError, match=text):
         interp.push_function(None, branches, args, kwargs)
-    assert interp.frame is None and interp.depth == 0
+    assert interp.frame is None and interp.limits.depth == 0
 
 
 def test_push_function_breaks_the_graph_at_a_coroutine_function() -> None:
@@ -326,7 +326,7 @@ def test_an_exception_that_nobody_handles_leaves_all_frames() -> None:
     interp.push_function(interp.push_function(None, branches, [1], None), raises, [4], None)
     with pytest.raises(LookupError, match="4") as caught:
         interp.run()
-    assert interp.frame is None and interp.depth == 0 and not interp.running
+    assert interp.frame is None and interp.limits.depth == 0 and not interp.stand_ins.running
     names = [entry.name for entry in caught.traceback]
     assert names[-2:] == ["branches", "raises"]
 
@@ -339,7 +339,7 @@ def test_unwind_goes_to_the_innermost_handler_and_cuts_the_stack() -> None:
     outer.stack.extend(["left", "over"])
     error = IndexError()
     assert interp.unwind(error) is outer is interp.frame
-    assert interp.depth == 1
+    assert interp.limits.depth == 1
     assert outer.ip == outer.info.handler_at(outer.info.instructions.index(("BINARY_SUBSCR", 0))).target
     assert outer.stack == [error]
 
@@ -371,9 +371,9 @@ def test_raise_again_keeps_the_context() -> None:
 
 def test_native_calls_find_the_handled_exception() -> None:
     interp = interpreter(capture=False)
-    interp.handled = error = KeyError("k")
+    interp.exceptions.handled = error = KeyError("k")
     assert interp.native(lambda: sys.exc_info()[1], (), None) is error
-    interp.handled = None
+    interp.exceptions.handled = None
     assert interp.native(lambda a, b: (sys.exc_info()[1], a, b), (1,), {"b": 2}) == (None, 1, 2)
 
 
@@ -419,7 +419,7 @@ def test_on_border_is_given_the_call_and_gives_its_result() -> None:
     interp.host = Host(on_graph_break)
     assert run(interp, one_break, torch.zeros(2)) == ["given"]
     assert met == [(interp, stop, [1, 1], {"a": 1}, "FL400", 1, "skipped")]
-    assert interp.outside == "" and interp.pending is None
+    assert interp.eager.outside == "" and interp.eager.result is None
 
 
 def test_a_host_that_only_makes_the_call_lets_capture_go_on() -> None:
@@ -436,7 +436,7 @@ def test_who_hears_of_a_graph_break(capture: bool) -> None:
     interp.host = Host(lambda interp, graph_break: met.append("on_graph_break"), lambda interp, graph_break: met.append("before_eager_call"))
     assert interp.at_graph_break(GraphBreak(stop, (3,), None, "FL400", "why")) is f
     assert met == ["on_graph_break" if capture else "before_eager_call"]
-    assert interp.pending == (None if capture else (3,), None)
+    assert interp.eager.result == (None if capture else (3,), None)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_where_the_result_of_a_graph_break_goes(graph_break: GraphBreak, pending
     interp = interpreter()
     interp.push_function(None, branches, [1], None)
     interp.at_graph_break(graph_break)
-    assert interp.pending == pending
+    assert interp.eager.result == pending
 
 
 @pytest.mark.parametrize(
@@ -506,7 +506,7 @@ def test_abandon_keeps_the_reason_and_leaves_the_frames() -> None:
     interp.frame = entry_frame(interp, branches, (1,), {})
     with pytest.raises(CaptureAborted):
         interp.abandon(reason)
-    assert interp.abandoned is reason and interp.frame is None
+    assert interp.outcome.abandoned is reason and interp.frame is None
 
 
 # -- giving up ------------------------------------------------------------------------------------------------------------
@@ -514,8 +514,8 @@ def test_fail_ends_the_capture_where_the_user_is() -> None:
     interp = interpreter()
     f = interp.push_function(None, branches, [1], None)
     interp.fail("FL413", "too odd", hint=False)
-    assert not interp.trace.active and interp.failure == ("FL413", "too odd")
-    assert interp.failed_at == (__file__, f.line) and interp.failed_stack[-1] == (__file__, f.line, "branches")
+    assert not interp.trace.active and interp.outcome.failure == ("FL413", "too odd")
+    assert interp.outcome.failed_at == (__file__, f.line) and interp.outcome.failed_stack[-1] == (__file__, f.line, "branches")
     assert interp.lessons.eager_sites == set()
 
 
@@ -531,7 +531,7 @@ def test_fail_is_heard_once() -> None:
     interp = interpreter()
     interp.fail("FL413", "first", hint=False)
     interp.fail("FL427", "second", hint=True)
-    assert interp.failure == ("FL413", "first") and interp.lessons.eager_sites == set()
+    assert interp.outcome.failure == ("FL413", "first") and interp.lessons.eager_sites == set()
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_fail_is_an_error_where_graph_breaks_are(error: str, breaks: str, refuse
     with pytest.raises(CaptureAborted) if refused else contextlib.nullcontext():
         interp.fail(error, "too odd", hint=False)
     assert said == ([(error, "too odd", frame, "")] if refused else [])
-    assert (type(interp.abandoned) is Unsupported) is refused and interp.trace.active is refused
+    assert (type(interp.outcome.abandoned) is Unsupported) is refused and interp.trace.active is refused
 
 
 def test_fail_goes_on_where_a_rule_declares_that_break() -> None:
@@ -554,7 +554,7 @@ def test_fail_goes_on_where_a_rule_declares_that_break() -> None:
     interp.push_function(None, branches, [1], None)
     assert interp.declared("FL413").verb == "break" and interp.declared("FL427") is None
     interp.fail("FL413", "too odd", hint=False)
-    assert interp.abandoned is None and not interp.trace.active
+    assert interp.outcome.abandoned is None and not interp.trace.active
 
 
 def test_on_fakes_nothing_has_happened_and_the_call_is_captured_anew() -> None:
@@ -571,7 +571,7 @@ def test_a_branch_on_what_only_the_graph_knows(breaks: str) -> None:
     interp.push_function(None, branches, [1], None)
     with pytest.raises(CaptureAborted if breaks == "none" else Restart):
         interp.undecided(DataDependentBranch("u0 > 0"))
-    assert (interp.abandoned is not None) == (breaks == "none")
+    assert (interp.outcome.abandoned is not None) == (breaks == "none")
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, RecursionError], ids=lambda kind: kind.__name__)
@@ -587,8 +587,8 @@ def test_what_depends_on_the_moment_is_not_captured(kind: type[BaseException]) -
 
     interp = breaks_at_stop(interpreter(), fails)
     assert run(interp, program) == kind.__name__
-    assert not interp.trace.active and interp.failure[0] == "FL426"
-    assert (interp.interrupt is not None) == (kind is KeyboardInterrupt)
+    assert not interp.trace.active and interp.outcome.failure[0] == "FL426"
+    assert (interp.outcome.interrupt is not None) == (kind is KeyboardInterrupt)
 
 
 def test_an_interrupt_on_fakes_leaves_past_all_handlers() -> None:
@@ -597,7 +597,7 @@ def test_an_interrupt_on_fakes_leaves_past_all_handlers() -> None:
     interp.use(FakeBacking(unsymbolic()))
     with pytest.raises(KeyboardInterrupt):
         interp.interrupted(error)
-    assert interp.interrupt is error and interp.trace.active
+    assert interp.outcome.interrupt is error and interp.trace.active
 
 
 def test_an_error_of_the_interpreter_is_none_of_the_user() -> None:
@@ -609,7 +609,7 @@ def test_an_error_of_the_interpreter_is_none_of_the_user() -> None:
     interp.frame.ops = [(broken, 0, 1)]
     with pytest.raises(CaptureAborted):
         interp.run()
-    assert type(interp.abandoned) is InternalError
+    assert type(interp.outcome.abandoned) is InternalError
 
 
 def test_a_long_loop_is_left_to_cpython_from_the_next_call_on() -> None:
@@ -617,9 +617,9 @@ def test_a_long_loop_is_left_to_cpython_from_the_next_call_on() -> None:
     middle = interp.push_function(interp.push_function(None, calls, [1], None), recursion, [3], None)
     inner = interp.push_function(middle, recursion, [2], None)
     middle.ip = next(n for n, i in enumerate(middle.info.instructions) if i.name == "CALL") + 1
-    interp.jumps = 10
+    interp.limits.jumps = 10
     interp.long_loop(inner)
-    assert interp.jumps == 0 and interp.failure[0] == "FL427"
+    assert interp.limits.jumps == 0 and interp.outcome.failure[0] == "FL427"
     assert interp.lessons.eager_sites == {(recursion.__code__, middle.ip - 1)}
 
 
@@ -661,7 +661,7 @@ def test_nothing_is_recorded_without_capture() -> None:
 def test_fate_of_an_operator(state: dict, fate: str) -> None:
     interp = interpreter()
     for name, value in state.items():
-        setattr(interp, name, value)
+        setattr(interp.eager, name, value)
     assert interp.fate() == fate
     interp.trace.active = False
     assert interp.fate() == ("eager" if fate == OPEN else fate)
@@ -679,43 +679,44 @@ def asking(options: Options, lessons: Lessons, **changes: Any) -> Interpreter:
     interp = Interpreter(options, lessons)
     interp.push_function(None, branches, [1], None).ip = 1
     for name, value in changes.items():
-        setattr(interp, name, value)
+        setattr(interp.varying, name, value)
     return interp
 
 
-def test_asked_says_when_earlier_runs_had_other_values() -> None:
+def test_values_vary_says_when_earlier_runs_had_other_values() -> None:
     region = Options(), Lessons()
     first, second, third = asking(*region), asking(*region), asking(*region)
-    assert not first.asked(first.frame, [1], few=1)
-    assert not first.asked(first.frame, [2], few=1)  # a loop may come there several times in one run
-    assert not second.asked(second.frame, [2], few=1)
-    assert third.asked(third.frame, [3], few=1)
-    assert third.asked(third.frame, [1], few=1)  # once a place is known for it, it stays so
+    assert not first.varying.values_vary(first, first.frame, [1], few=1)
+    assert not first.varying.values_vary(first, first.frame, [2], few=1)  # a loop may come there several times in one run
+    assert not second.varying.values_vary(second, second.frame, [2], few=1)
+    assert third.varying.values_vary(third, third.frame, [3], few=1)
+    assert third.varying.values_vary(third, third.frame, [1], few=1)  # once a place is known for it, it stays so
 
 
-def test_asked_allows_a_few() -> None:
+def test_values_vary_allows_a_few() -> None:
     region = Options(), Lessons()
-    assert [one.asked(one.frame, [n], few=2) for n, one in enumerate([asking(*region) for _ in range(4)])] == [False, False, True, True]
+    runs = [asking(*region) for _ in range(4)]
+    assert [one.varying.values_vary(one, one.frame, [n], few=2) for n, one in enumerate(runs)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("breaks", ["declared", "none"])
-def test_asked_is_no_question_where_the_graph_may_not_break(breaks: str) -> None:
+def test_values_vary_is_no_question_where_the_graph_may_not_break(breaks: str) -> None:
     options, lessons = Options(breaks=breaks), Lessons()
-    assert not any(one.asked(one.frame, [n], few=1) for n, one in enumerate([asking(options, lessons) for _ in range(3)]))
+    assert not any(one.varying.values_vary(one, one.frame, [n], few=1) for n, one in enumerate([asking(options, lessons) for _ in range(3)]))
     assert lessons.asked_numbers == {}
 
 
-def test_unlike_is_about_containers_that_are_known_to_vary() -> None:
+def test_contents_vary_is_about_containers_that_are_known_to_vary() -> None:
     region, answers = (Options(), Lessons()), []
     for held in ([1], [1, 2], [1]):
         interp = asking(*region, unsteady={"held": "length"})
         interp.trace.read(held, interp.trace.guards.root(0, "held", held))
-        answers.append(interp.unlike(interp.frame, held))
-        assert not interp.unlike(interp.frame, [*held])  # made here
+        answers.append(interp.varying.contents_vary(interp, interp.frame, held))
+        assert not interp.varying.contents_vary(interp, interp.frame, [*held])  # made here
     assert answers == [False, False, False]
     interp = asking(*region, unsteady={"held": "length"})
     interp.trace.read(other := [1, 2, 3], interp.trace.guards.root(0, "held", other))
-    assert interp.unlike(interp.frame, other)
+    assert interp.varying.contents_vary(interp, interp.frame, other)
 
 
 # -- generators -------------------------------------------------------------------------------------------------------------
@@ -754,7 +755,7 @@ def test_the_value_of_a_generator_comes_with_stop_iteration() -> None:
 def test_forget_generators_closes_them_without_running_them() -> None:
     interp = interpreter(capture=False)
     gen = suspended(interp)
-    interp.forget_generators()
+    interp.stand_ins.forget()
     assert (gen.state, gen.frame) == ("closed", None)
 
 
@@ -774,4 +775,4 @@ def test_a_dropped_generator_runs_its_finally_before_the_next_instruction() -> N
         return found
 
     interp = interpreter(capture=False)
-    assert run(interp, program) == ["closed", "behind"] and interp.dying == []
+    assert run(interp, program) == ["closed", "behind"] and interp.stand_ins.dying == []

@@ -89,10 +89,10 @@ def test_code_inside_runs_on_the_same_fakes() -> None:
 @both
 def test_the_interpreter_changes_its_table_of_constants_too(mode: str) -> None:
     interp, before = interpreter(mode), torch.ones(1)
-    interp.known.add(before, set())
-    assert interp.known.has(before, set())
+    interp.tensors.known.add(before, set())
+    assert interp.tensors.known.has(before, set())
     interp.use(MAKERS[mode]())
-    assert not interp.known.has(before, set())
+    assert not interp.tensors.known.has(before, set())
 
 
 # -- operators --------------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_fakes_can_not_run_it(fn: Any, args: tuple, kind: type, error: str, text
     with pytest.raises(kind) as caught:
         interp.backing.run(interp, fn, args, None)
     told = caught.value.reason if kind is GraphBreak else caught.value.text
-    assert caught.value.error == error and text in told and not interp.computing
+    assert caught.value.error == error and text in told and not interp.eager.computing
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------------
@@ -168,21 +168,21 @@ def test_memory_of_a_tensor_is_its_own_or_that_of_its_fake(mode: str) -> None:
     interp, x = interpreter(mode), torch.ones(2)
     memory = interp.backing.memory(interp, x)
     assert (memory is x) is (mode == "live") and memory is interp.backing.memory(interp, x) and memory.shape == x.shape
-    assert interp.backing.memory(interp, None) is None and not interp.computing
+    assert interp.backing.memory(interp, None) is None and not interp.eager.computing
 
 
 def test_where_there_is_no_fake_the_capture_starts_again() -> None:
     interp = interpreter("fake")
     with pytest.raises(Restart) as caught:
         interp.backing.memory(interp, torch.ones(1).as_subclass(Other))
-    assert (caught.value.error, caught.value.text) == ("FL515", "a tensor of class Other") and not interp.computing
+    assert (caught.value.error, caught.value.text) == ("FL515", "a tensor of class Other") and not interp.eager.computing
 
 
 def test_a_fake_may_be_made_among_operators_that_are_not_the_users() -> None:
     interp = interpreter("fake")
     with computing(interp):
         interp.backing.memory(interp, torch.ones(1))
-        assert interp.computing
+        assert interp.eager.computing
 
 
 @both
@@ -216,26 +216,26 @@ def test_fakes_for_the_body_of_an_operator(mode: str) -> None:
 def test_constant_tensors(mode: str) -> None:
     interp, mutated = interpreter(mode), set[int]()
     a = interp.backing.run(interp, torch.tensor, ([1, 2],), None)
-    interp.known.add(a, mutated, interp.backing.fold(interp, torch.tensor, ([1, 2],), None))
+    interp.tensors.known.add(a, mutated, interp.backing.fold(interp, torch.tensor, ([1, 2],), None))
     b = interp.backing.run(interp, torch.add, (a, 1), None)
-    interp.known.add(b, mutated, interp.backing.fold(interp, torch.add, (a, 1), None))
-    assert interp.known.all_known((a, b), mutated) and interp.known.numbers(b).tolist() == [2, 3]
+    interp.tensors.known.add(b, mutated, interp.backing.fold(interp, torch.add, (a, 1), None))
+    assert interp.tensors.known.all_known((a, b), mutated) and interp.tensors.known.numbers(b).tolist() == [2, 3]
     interp.backing.run(interp, Tensor.add_, (b, 1), None)
-    assert interp.known.has(a, mutated) and not interp.known.has(b, mutated) and interp.known.number(a, mutated) is None
+    assert interp.tensors.known.has(a, mutated) and not interp.tensors.known.has(b, mutated) and interp.tensors.known.number(a, mutated) is None
 
 
 def test_a_tensor_of_one_symbolic_number_is_known_on_fakes() -> None:
     interp, mutated = interpreter("fake"), set[int]()
     shapes = interp.backing.body_fakes(rows=False).shapes
-    assert shapes is not None and not interp.known
+    assert shapes is not None and not interp.tensors.known
     n = shapes.create_unspecified_symint_and_symbol(3, Path("n"), DimDynamic.DYNAMIC)
     t = interp.backing.run(interp, torch.tensor, (n,), None)
-    interp.known.computed(torch.tensor, (n,), None, t, mutated)
-    assert interp.known and interp.known.number(t, mutated) == n
+    interp.tensors.known.computed(torch.tensor, (n,), None, t, mutated)
+    assert interp.tensors.known and interp.tensors.known.number(t, mutated) == n
     interp.backing.run(interp, Tensor.add_, (t, 1), None)
-    assert interp.known.number(t, mutated) is None
-    interp.known.clear()
-    assert not interp.known
+    assert interp.tensors.known.number(t, mutated) is None
+    interp.tensors.known.clear()
+    assert not interp.tensors.known
 
 
 @both

@@ -170,7 +170,7 @@ def bind_arguments(interp: Interp, fn: types.FunctionType, code: types.CodeType,
 
 def call_value(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None:
     """Calls ``fn``; returns a new frame, or None when the result has been delivered."""
-    if interp.rules is not None and interp.opaque is None and interp.trace.active and type(fn) is not types.MethodType:
+    if interp.rules is not None and interp.nested.opaque is None and interp.trace.active and type(fn) is not types.MethodType:
         rule = interp.rules.decide(fn, args)
         if rule is not None:
             try:
@@ -201,7 +201,7 @@ def runs_no_code(fn: Any) -> bool:
 def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None:
     """Calls ``fn`` without asking the rules; returns a new frame, or None when the result has been delivered."""
     try:
-        if interp.texts:
+        if interp.trace.texts:
             read_by(interp, fn, args, kwargs)
         t = type(fn)
         if t is types.FunctionType:
@@ -393,8 +393,8 @@ def call_object(call: Call) -> Frame | None:
     args, kwargs = call.args, call.kwargs
     if not trace.active and not is_a(obj, InterpretedGenerator) and not is_a(raw_lookup(type(obj), "__call__"), types.FunctionType):
         return call.run_natively()
-    if interp.call_out is not None and call.frame is interp.eager_frame and is_a(obj, nn.Module):
-        return call.finish(interp.native(interp.call_out(obj, args, kwargs), (), None))
+    if interp.eager.call_out is not None and call.frame is interp.eager.frame and is_a(obj, nn.Module):
+        return call.finish(interp.native(interp.eager.call_out(obj, args, kwargs), (), None))
     if is_a(obj, type):
         return call_type(call)
     if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and trace.active:

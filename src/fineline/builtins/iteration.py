@@ -20,6 +20,7 @@ from fineline.cpython import protocols
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
@@ -61,7 +62,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
             return interp.call(f, method, [obj], None, Delivery(_an_iterator, then))
         if overrides(obj):
             raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(Delivery(_native_iter, then))
-        rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.opaque is None else None
+        rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.nested.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
             return call_ruled(Call(interp, f, TENSOR_ITER, [obj], None, then), rule)
@@ -104,7 +105,7 @@ def _an_iterator(interp: Interp, f: Frame, it: Any, then: Delivery | None) -> Fr
 
 
 def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> Frame | None:
-    if interp.unsteady and type(obj) is not list and interp.unlike(f, obj):
+    if interp.varying.unsteady and type(obj) is not list and interp.varying.contents_vary(interp, f, obj):
         raise GraphBreak(iter, (obj,), None, "FL448", f"a loop over a {type(obj).__name__} that holds more or less each time")
     try:
         if type(obj) is not list:
@@ -209,7 +210,7 @@ def _next_carried(call: Call) -> Frame | None:
     return call.finish(value)
 
 
-def read_item(interp: Interp, v: Any, src: Any, fresh: bool = False) -> Any:
+def read_item(interp: Interp, v: Any, src: Source, fresh: bool = False) -> Any:
     """Registers and returns an item. A text often differs between iterations: its guard is made where the code reads it.
 
     ``fresh``: a tuple ``v`` was made by the iterator, and the same holds for the texts in it.

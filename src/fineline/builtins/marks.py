@@ -16,7 +16,7 @@ import torch
 
 from fineline.builtins.libraries import stand_in
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
@@ -271,8 +271,8 @@ def _original(name: str) -> Handler:
 def _stance(call: Call) -> Frame | None:
     """Refuses `set_stance` in captured code, because the stance decides what is captured."""
     if call.trace.active:
-        call.interp.abandoned = call.interp.refusal("FL105", "set_stance in captured code", call.frame, "built-in: what is captured depends on the stance")
-        raise CaptureAborted
+        rule = "built-in: what is captured depends on the stance"
+        raise call.interp.outcome.abandon(call.interp.refusal("FL105", "set_stance in captured code", call.frame, rule))
     return call.run_natively()
 
 
@@ -284,8 +284,7 @@ def _hold(call: Call) -> Frame | None:
 def _marks_size(call: Call) -> Frame | None:
     """Refuses a mark on a size in captured code, where it is too late: a mark decides how an input is captured."""
     if call.trace.active:
-        call.interp.abandoned = call.interp.refusal("FL105", f"{call.fn.__name__} in captured code", call.frame)
-        raise CaptureAborted
+        raise call.interp.outcome.abandon(call.interp.refusal("FL105", f"{call.fn.__name__} in captured code", call.frame))
     return call.run_natively()
 
 

@@ -103,12 +103,12 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             if trace.lazy:
                 trace.settle(a)
                 trace.settle(b)
-            if (op not in ARITHMETIC or not has_symbol(op, (a, b))) and interp.varied(f, (a, b)):
+            if (op not in ARITHMETIC or not has_symbol(op, (a, b))) and interp.varying.numbers_vary(interp, f, (a, b)):
                 raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             f.stack.append(c_calls.of_few_parts(interp, calculate(op, a, b), op, (a, b)))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
-            if not ANSWERING.isdisjoint((type(a), type(b))) and interp.varied(f, (a, b)):
+            if not ANSWERING.isdisjoint((type(a), type(b))) and interp.varying.numbers_vary(interp, f, (a, b)):
                 raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             a, b = settled(a), settled(b)
         elif trace.active:
@@ -127,7 +127,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
         return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
-    if trace.numpy and interp.varied(f, (a, b)):
+    if trace.numpy and interp.varying.numbers_vary(interp, f, (a, b)):
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
@@ -160,7 +160,7 @@ def _joins(trace: SegmentTrace, op: Any, a: Any, b: Any) -> bool:
 
 
 def _expand(interp: Interp, f: Frame, op: Any, a: Any, b: Any, deep: bool = True) -> None:
-    if interp.unsteady and any([is_a(v, c_calls.MANY) and interp.unlike(f, v) for v in (a, b)]):
+    if interp.varying.unsteady and any([is_a(v, c_calls.MANY) and interp.varying.contents_vary(interp, f, v) for v in (a, b)]):
         raise GraphBreak(op, (a, b), None, "FL448", f"{op.__name__} reads a container that holds more or less each time")
     try:
         interp.trace.expand(a, deep)
@@ -385,7 +385,7 @@ def _few_keys(trace: SegmentTrace, container: Any) -> bool:
 def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery | None = None) -> Frame | None:
     trace = interp.trace
     t = type(container)
-    if interp.unsteady and is_a(container, (list, set, deque)) and interp.unlike(f, container):
+    if interp.varying.unsteady and is_a(container, (list, set, deque)) and interp.varying.contents_vary(interp, f, container):
         raise GraphBreak(_contains(then), (container, item), None, "FL448", f"`in` a {t.__name__} that holds more or less each time")
     if interp.backing.may_be_symbolic and t in SIZES and (holds(item) or holds(container)):
         return interp.call(f, protocols.contains_item, [container, item], None, then)

@@ -19,6 +19,7 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.code import CODES
 from fineline.bytecode.pure_code import MAYBE_PLAIN, TYPES, GlobalUse, is_plain, pure_code
 from fineline.frames.frame import NULL, Frame
+from fineline.frames.run_limits import SHALLOW
 from fineline.frames.stub_frames import is_own
 from fineline.objects.introspection import global_value, load_cell
 from fineline.policy.decide import Rules
@@ -26,7 +27,6 @@ from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SegmentTrace
-from fineline.tracing.tracebacks import SHALLOW
 
 # Up to this depth CPython's stack, which contains the interpreter's frames, is at least as long as it would be in eager code.
 _LOW = 8
@@ -103,7 +103,7 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
             return NULL
     if not may_hand_over(interp) or (kwargs and not all([is_plain(a) for a in kwargs.values()])):
         return NULL
-    if found is not None and not (found.usable and found.is_within(interp.depth)):
+    if found is not None and not (found.usable and found.is_within(interp.limits.depth)):
         return NULL
     if found is None or not found.holds(trace):
         if fn.__code__ in trace.pure:
@@ -113,7 +113,7 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
         trace.pure[fn if found is not None else fn.__code__] = found
         if found is None:
             return NULL
-    if not found.is_within(interp.depth):
+    if not found.is_within(interp.limits.depth):
         return NULL
     if trace.lazy:
         for a in (*args, *(kwargs or {}).values()):
@@ -134,7 +134,8 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
 def may_hand_over(interp: Interp) -> bool:
     """Returns whether CPython may run code: no tracer, deferred text or eager hook observes it, and no rule can select it."""
     ruled = interp.rules is not None and interp.rules.all
-    return not (ruled or interp.texts or interp.call_out is not None or interp.opaque is not None or sys.gettrace() is not None or sys.getprofile() is not None)
+    apart = interp.eager.call_out is not None or interp.nested.opaque is not None
+    return not (ruled or apart or interp.trace.texts or sys.gettrace() is not None or sys.getprofile() is not None)
 
 
 def settle(trace: SegmentTrace, value: Any) -> None:

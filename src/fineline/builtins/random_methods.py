@@ -21,6 +21,7 @@ from fineline.guards.source import Source
 from fineline.symbolic.random_draws import Draw
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
+from fineline.tracing.lessons import Site
 
 
 class Kind(NamedTuple):
@@ -88,10 +89,10 @@ def _draw(call: Call) -> Frame | None:
     return call.finish(number)
 
 
-def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
+def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Site) -> Any:
     """Returns a symbol for the number that the program will draw; None if it cannot be a symbol."""
     kind = KINDS.get(fn)
-    if kind is None or not interp.backing.restartable or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
+    if kind is None or not interp.backing.restartable or interp.nested.any() or interp.nested.index_modes:
         return None
     src = interp.trace.sources.get(args[0]) if args else None
     if src is None or not _is_plain(kind.generator, args[0]):
@@ -110,13 +111,13 @@ def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> An
     if type(example) is not kind.number or not math.isfinite(example) or (span is not None and max(map(abs, span)) > _MOST):
         return None
     if not interp.backing.may_be_symbolic:
-        if interp.host is not None and interp.host.may_restart():
+        if interp.may_restart():
             raise Restart("FL410", f"{fn.__qualname__} draws a number, which is a symbol in fake mode", draws=True)
         return None
     return _symbol(interp, fn, args, kwargs, place, kind, src, example, span)
 
 
-def _symbol(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any, kind: Kind, src: Source, example: Any, span: Any) -> Any:
+def _symbol(interp: Interp, fn: Any, args: list, kwargs: dict, place: Site, kind: Kind, src: Source, example: Any, span: Any) -> Any:
     trace = interp.trace
     identify(trace, fn)
     for a in (*args[1:], *kwargs.values()):

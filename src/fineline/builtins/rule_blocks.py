@@ -53,7 +53,7 @@ def _enter_disabled(call: Call) -> Frame | None:
 
 def _leave_disabled(call: Call) -> Frame | None:
     call.native()
-    if call.interp.resumes and None not in SCOPE.blocks:
+    if call.interp.eager.resumes and None not in SCOPE.blocks:
         # The outermost such block ends, so capture continues.
         raise GraphBreak(_nothing, (), None, "FL430", "a with disable() block ends")
     return call.finish(None)

@@ -15,6 +15,7 @@ from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, load_attr, raw_lookup, type_info
@@ -28,9 +29,8 @@ from fineline.tensor_ops.symbolic_forms import item_of
 from fineline.tracing.identity_guards import ItemFromEnd
 from fineline.tracing.interp import Interp, call_it
 from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace, is_value
+from fineline.tracing.varying_reads import FEW_KEYS
 
-# An index or key often cycles through few values: up to so many values have a program each.
-FEW_KEYS = 4
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
 BUILTIN_DICT_SET = (dict.__setitem__, OrderedDict.__setitem__)
 
@@ -42,7 +42,7 @@ def _programs(interp: Interp, obj: Any, key: Any) -> int:
     """
     at = hint(key) if type(obj) in (list, tuple) and type(key) is torch.SymInt else None
     apart = at is not None and -len(obj) <= at < len(obj) and not _is_data(obj[at])
-    return FEW_KEYS if apart else int(interp.few_keys)
+    return FEW_KEYS if apart else interp.varying.few_keys
 
 
 def _is_data(value: Any, depth: int = 3) -> bool:
@@ -66,7 +66,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         key = symbol_for(trace, key) if trace.numpy and is_a(obj, Tensor) else key
         trace.settle(key)
     if interp.backing.may_be_symbolic and not is_a(obj, Tensor):
-        if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and interp.varied(f, (key,), _programs(interp, obj, key)):
+        if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and interp.varying.numbers_vary(interp, f, (key,), _programs(interp, obj, key)):
             what = "an item" if type(key) is torch.SymInt else "a slice"
             raise GraphBreak(operator.getitem, (obj, key), None, "FL448", f"{what} of a {t.__name__}, at a number that varies")
         key = settle_all(key)
@@ -82,7 +82,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         return None
     if t is list:
         item = _item_by_itself(interp, obj, key)
-        if item is MISSING and interp.unsteady and type(key) is slice and interp.unlike(f, obj):
+        if item is MISSING and interp.varying.unsteady and type(key) is slice and interp.varying.contents_vary(interp, f, obj):
             raise GraphBreak(operator.getitem, (obj, key), None, "FL448", "a slice of a list that holds more or less each time")
         f.stack.append(_list_item(trace, obj, key) if item is MISSING else item)
         return None
@@ -160,13 +160,13 @@ def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
         return _slice_by_itself(trace, obj, key, src)
     before, n = trace.mutations.before(obj), list.__len__(obj)
     old = list.__len__(before)
-    if -n <= key < 0 and (-key <= n - old or interp.unsteady.get(src.text()) == "length"):
+    if -n <= key < 0 and (-key <= n - old or interp.varying.unsteady.get(src.text()) == "length"):
         value = list.__getitem__(obj, key)
         return value if -key <= n - old else trace.read(value, trace.guards.access(src, "member", ItemFromEnd(key + n - old), value))
     return MISSING if not 0 <= key < old or n == old else trace.read(before[key], trace.guards.access(src, "index", key, before[key]))
 
 
-def _slice_by_itself(trace: SegmentTrace, obj: list, key: slice, src: Any) -> Any:
+def _slice_by_itself(trace: SegmentTrace, obj: list, key: slice, src: Source) -> Any:
     """Returns the items of a slice that lies inside a list and does not depend on the list's length; MISSING for other slices."""
     n = list.__len__(trace.mutations.before(obj))
     if not all([type(k) is int and 0 <= k <= n for k in (key.start or 0, key.stop)]) or key.step not in (None, 1):

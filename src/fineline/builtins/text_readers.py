@@ -102,7 +102,7 @@ _CALLED = (
 
 def attend(interp: Interp, f: Frame) -> bool:
     """Ensures that the next instruction reads no deferred text. Returns whether it has executed the instruction."""
-    texts = interp.texts
+    texts = interp.trace.texts
     if len(texts) < _FEW:
         forget_dead(texts)
     name, arg = f.info.instructions[f.ip]
@@ -147,10 +147,10 @@ def attend(interp: Interp, f: Frame) -> bool:
     known_next_time(interp, text)
     if text.value not in texts:
         return attend(interp, f)
-    if interp.opaque is not None:
+    if interp.nested.opaque is not None:
         if not interp.backing.real:
             raise Restart("FL515", f"{name} reads the text of a tensor")
-        interp.opaque.read = True
+        interp.nested.opaque.read = True
         return False
     # After the graph break the instruction runs again, with the text on the stack.
     raise GraphBreak(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
@@ -166,12 +166,12 @@ def _is_key(interp: Interp, f: Frame, text: Text, operands: Sequence[Any]) -> bo
     """Returns whether a container is searched for a text that varies here: a program for each text would never end."""
     if not all([type(x) in _TOLD or type(x) in _HOLDERS for x in operands]):
         return False
-    return bool(interp.asked(f, [text.value], interp.few_keys))
+    return interp.varying.values_vary(interp, f, [text.value], interp.varying.few_keys)
 
 
 def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
     """Ensures that a C function, or a callable with a handler, gets no deferred text."""
-    texts = interp.texts
+    texts = interp.trace.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if interp.trace.active and any([a in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[a] for a in given if a in texts)

@@ -38,7 +38,7 @@ def _text(call: Call) -> Frame | None:
     if args and fn is not id:
         if holds(args[0]) and (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
             return call.finish(text)
-        if interp.varied(call.frame, args):
+        if interp.varying.numbers_vary(interp, call.frame, args):
             raise call.graph_break("FL448", f"{fn.__name__}() asks for a number that varies")
         args = call.args = [settle_all(a) for a in args]
         obj = args[0]
@@ -74,8 +74,8 @@ def _text(call: Call) -> Frame | None:
     if (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
         return call.finish(text)
     for a in args:
-        if a in interp.texts:
-            known_next_time(interp, interp.texts[a])
+        if a in interp.trace.texts:
+            known_next_time(interp, interp.trace.texts[a])
     raise call.graph_break("FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}")
 
 

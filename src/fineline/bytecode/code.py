@@ -59,8 +59,8 @@ class CodeInfo:
     """The facts about a code object that the interpreter needs."""
 
     __slots__ = (
-        "_handler_starts", "_live", "_live_slots", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names",
-        "nslots", "offsets", "pure", "slots",
+        "_handler_starts", "_liveness", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names", "nslots",
+        "offsets", "pure", "slots",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -114,8 +114,7 @@ class CodeInfo:
         self.linked: list | None = None
         # The result of `pure_code` in a tuple; None if it is not computed yet.
         self.pure: tuple | None = None
-        self._live: list[int] | None = None
-        self._live_slots: dict[int, frozenset[int]] = {}
+        self._liveness: Liveness | None = None
         self._positions: list[Position] | None = None
         self._swallows: dict[int, bool] = {}
 
@@ -176,13 +175,9 @@ class CodeInfo:
 
         Cells are always live: a closure may hold them.
         """
-        found = self._live_slots.get(ip)
-        if found is None:
-            if self._live is None:
-                self._live = _liveness(self)
-            bits = self._live[ip]
-            found = self._live_slots[ip] = frozenset([slot for slot in range(self.nslots) if bits >> slot & 1])
-        return found
+        if self._liveness is None:
+            self._liveness = Liveness(self)
+        return self._liveness.at(ip)
 
     def position_at(self, offset: int) -> Position:
         """Returns the source position of the instruction at an ``offset`` in the code; `NOWHERE` for -1."""
@@ -207,6 +202,23 @@ class CodeInfo:
     def reads_slot(self, slot: int) -> bool:
         """Returns whether any instruction reads the variable in ``slot``."""
         return any(i.arg == slot and i.name in _READS for i in self.instructions)
+
+
+class Liveness:
+    """The slots whose value may still be read, for each instruction of a code object: computed together, given one by one."""
+
+    __slots__ = ("_bits", "_nslots", "_slots")
+
+    def __init__(self, info: CodeInfo) -> None:
+        self._bits, self._nslots = _liveness(info), info.nslots
+        self._slots: dict[int, frozenset[int]] = {}
+
+    def at(self, ip: int) -> frozenset[int]:
+        found = self._slots.get(ip)
+        if found is None:
+            bits = self._bits[ip]
+            found = self._slots[ip] = frozenset([slot for slot in range(self._nslots) if bits >> slot & 1])
+        return found
 
 
 def _liveness(info: CodeInfo) -> list[int]:

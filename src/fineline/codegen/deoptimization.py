@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.autograd.grad_mode import _enter_inference_mode
@@ -14,6 +14,7 @@ from fineline.backends.eager import as_it_is
 from fineline.bytecode.asynchronous import asynchronous, let_pass
 from fineline.codegen.error_mapping import as_user
 from fineline.codegen.random_draws import Generators, does_more, draw_lines, generators, may_fail
+from fineline.codegen.reconstructor import Reconstructor
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.infallible import functions
 from fineline.guards.source import Source
@@ -26,7 +27,26 @@ from fineline.tracing.mutation_log import MOST_KEPT, has_history
 from fineline.tracing.segment_trace import SegmentTrace
 
 
-def emit_guarded_graph_call(writer: Any, call: str, inputs: str, checks: list[str], again: Any, gm: GraphModule) -> list[str]:
+class Writer(Protocol):
+    """The writer of the program that the call is part of."""
+
+    trace: SegmentTrace
+    rebuild: Reconstructor
+
+    def written(self) -> list[Source]: ...
+
+
+class RestOfCall(Protocol):
+    """Runs the rest of the call in Python."""
+
+    # Whether the code is in blocks that it has entered before the segment.
+    in_blocks: bool
+
+    def __call__(self, failed: BaseException | None, *roots: Any) -> Any: ...
+    def leave(self, error: BaseException, *roots: Any) -> Any: ...
+
+
+def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list[str], again: RestOfCall, gm: GraphModule) -> list[str]:
     """Returns statements that call a graph and, if it fails or one of the ``checks`` is true, run the user's code in Python to raise there.
 
     A graph that is not known to raise gets this only if it has no visible effects, or if something would be lost: Python's writes,
@@ -105,13 +125,13 @@ def _states(trace: SegmentTrace) -> set[Any]:
     return {function for function, _ in functions(trace.recorder.graph) if classify_torch(function) == "state"}
 
 
-def _stand(trace: SegmentTrace, r: Any, states: set[Any], before: dict[str, str]) -> list[str]:
+def _stand(trace: SegmentTrace, r: Reconstructor, states: set[Any], before: dict[str, str]) -> list[str]:
     if "standing" in before:
         return ["standing.put_back()"]
     return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({trace.start_ambient.grad_mode})"]
 
 
-def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
+def _left(writer: Writer, again: RestOfCall, error: str, stand: list[str]) -> list[str]:
     """Returns statements that raise ``error`` out of the segment, and out of the blocks around it that earlier code has entered."""
     r = writer.rebuild
     roots = map(r.param, writer.trace.guards.roots())
@@ -119,7 +139,7 @@ def _left(writer: Any, again: Any, error: str, stand: list[str]) -> list[str]:
     return [*stand, leave]
 
 
-def costs_little(writer: Any, written: list[Source]) -> bool:
+def costs_little(writer: Writer, written: list[Source]) -> bool:
     """Returns whether a graph that writes there may run again: the memory that each call copies for that is small."""
     few = sum([s.value.untyped_storage().nbytes() for s in written]) <= MOST_KEPT
     interp = writer.trace.guards.interp

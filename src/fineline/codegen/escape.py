@@ -34,7 +34,7 @@ def real_result(interp: Interp, result: list[Any]) -> Any:
     ``result`` is a list so that no frame refers to the item itself. The search for holders of stand-ins goes through all objects, which
     takes 40 ms in a small process, and is skipped if all references to the stand-ins are known.
     """
-    alive = _alive(interp)
+    alive = interp.stand_ins.alive()
     if not alive:
         return result.pop()
     # By id: a stand-in and its replacement. Under 0: all stand-ins.
@@ -83,7 +83,7 @@ def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = N
     if built is not None:
         # The eager code may check weak references to its tensors.
         interp.trace.recorder.forget()
-    alive = _alive(interp)
+    alive = interp.stand_ins.alive()
     if not alive:
         return
     given = tuple([v for v in alive if v in built]) if built is not None else _held_elsewhere(interp, alive)
@@ -97,18 +97,14 @@ def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = N
         elif type(graph_break.fn) in (FunctionType, MethodType):
             graph_break.fn = _real(graph_break.fn, seen)
         graph_break.kwargs = {k: _real(a, seen) for k, a in graph_break.kwargs.items()}
-        interp.stand_ins = [ref for ref in interp.stand_ins if id(ref()) not in seen]
-
-
-def _alive(interp: Interp) -> list[Any]:
-    return [obj for obj in [ref() for ref in interp.stand_ins] if obj is not None]
+        interp.stand_ins.refs = [ref for ref in interp.stand_ins.refs if id(ref()) not in seen]
 
 
 def _held_elsewhere(interp: Interp, alive: list[Any]) -> tuple[Any, ...]:
     """Returns the stand-ins to which more than the interpreter's frames refer, and that are not running."""
     frames = [*stack(interp.frame), *[v.frame for v in alive if type(v) is InterpretedGenerator and v.frame is not None and v.state != "running"]]
     # The variables of fineline's own iterator methods count too, because these read more of a stand-in than its items.
-    busy = [f.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
+    busy = [f.extras.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
     places = Counter([id(x) for f in frames for x in (*f.local, *f.stack)])
     # Three more references: the list, the comprehension's, the argument's.
     found = [v for v in alive if sys.getrefcount(v) > places[id(v)] + 3]

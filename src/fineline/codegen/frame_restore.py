@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from types import CellType, MethodType
 from typing import Any
 
@@ -43,9 +42,9 @@ class _Restorer:
         interp.frame = self.frames[state.resumption.top]
         iterators = [it for it in self.iterators.values() if type(it) is RangeIterator]
         made = [*self.objects.values(), *self.carried.values(), *iterators]
-        interp.stand_ins += map(weakref.ref, [*self.generators, *[obj for obj in made if type(obj) in KINDS]])
-        interp.depth = state.resumption.depth
-        interp.handled = value(state.resumption.handled)
+        interp.stand_ins.add([*self.generators, *[obj for obj in made if type(obj) in KINDS]])
+        interp.limits.depth = state.resumption.depth
+        interp.exceptions.handled = value(state.resumption.handled)
         dicts = [
             object.__getattribute__(o, "__dict__") for o in made if type(o).__dictoffset__ and type(o) is not MethodType
         ]
@@ -56,15 +55,17 @@ class _Restorer:
         shapes, frames, value = self.state.shapes.frames, self.frames, self.value
         for shape in shapes:
             f = Frame(shape.info, interp.link(shape.info), shape.globals, shape.builtins, [], None)
-            f.ip, f.kwnames, f.whole = shape.ip, shape.kwnames, shape.whole
+            f.ip, f.kwnames = shape.ip, shape.kwnames
             frames.append(f)
         for f, shape in zip(frames, shapes, strict=True):
             f.local = [value(s) for s in shape.local]
             f.stack = [value(s) for s in shape.stack]
-            f.then, f.on_stop = self._delivery(shape.then), self._delivery(shape.on_stop)
-            f.namespace = value(shape.namespace)
+            f.then = self._delivery(shape.then)
             f.back = frames[shape.back] if shape.back >= 0 else None
-            f.generator = self.generators[shape.generator] if shape.generator >= 0 else None
+            extras = f.own_extras()
+            extras.on_stop, extras.whole = self._delivery(shape.on_stop), shape.whole
+            extras.namespace = value(shape.namespace)
+            extras.generator = self.generators[shape.generator] if shape.generator >= 0 else None
 
     def _delivery(self, shape: DeliveryShape | None) -> Delivery | None:
         return None if shape is None else Delivery(shape.function, self._delivery(shape.then), *[self.value(x) for x in shape.data])

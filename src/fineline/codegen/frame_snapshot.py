@@ -296,7 +296,7 @@ class FrameStateBuilder:
         self.loop_numbers = loop_numbers
         self._inspected, self._keeps_all = interp.lessons.inspected_functions, graph_break.keeps_variables
         # Even if no instruction reads a generator again, its ``finally`` runs when its variable goes away.
-        self._keeps_suspended = bool(interp.stand_ins)
+        self._keeps_suspended = bool(interp.stand_ins.refs)
         self.roots = _Roots()
         self.suspended = _Suspended(interp.trace)
         self._iterators = _Iterators(interp.trace)
@@ -311,11 +311,11 @@ class FrameStateBuilder:
         """Returns the state of the interpreter's ``frames``, the innermost first."""
         iterators, roots = self._iterators, self.roots
         iterators.note_readers(frames)
-        iterators.note_readers([gen.frame for ref in interp.stand_ins if type(gen := ref()) is InterpretedGenerator and gen.frame])
+        iterators.note_readers([gen.frame for ref in interp.stand_ins.refs if type(gen := ref()) is InterpretedGenerator and gen.frame])
         # The outermost first, so that a value gets its name from the user's own function.
         for frame in reversed(frames):
             self._frame(frame)
-        top, handled = self._frames.numbers[frames[0]], self.value(interp.handled)
+        top, handled = self._frames.numbers[frames[0]], self.value(interp.exceptions.handled)
         then = self._delivery(graph_break.then)
         tables: Any = (self._frames, self._generators, iterators.table, self._objects)
         shapes = Shapes(*[tuple(table.shapes) for table in tables])
@@ -323,7 +323,7 @@ class FrameStateBuilder:
         state = FrameState(
             shapes,
             LiveValues(tuple(roots.names), containers, tuple(roots.carried.values())),
-            Resumption(top, interp.depth, handled, then),
+            Resumption(top, interp.limits.depth, handled, then),
             LoopNumbers(self.loop_numbers, tuple(roots.varying), frozenset(iterators.lone)),
             chain,
             tuple([(shape.info, shape.ip) for shape in shapes.frames]),
@@ -352,11 +352,11 @@ class FrameStateBuilder:
         places = range(len(f.stack))
         stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if in_loop else None) for i in places])
         self._frames.shapes[at] = FrameShape(
-            info, f.globals, f.builtins, f.ip, local, stack, self._delivery(f.then), self._delivery(f.on_stop), f.kwnames,
-            self.value(f.namespace),
-            self._generator(f.generator) if f.generator is not None else -1,
+            info, f.globals, f.builtins, f.ip, local, stack, self._delivery(f.then), self._delivery(f.extras.on_stop), f.kwnames,
+            self.value(f.extras.namespace),
+            self._generator(f.extras.generator) if f.extras.generator is not None else -1,
             self._frame(f.back) if f.back is not None else -1,
-            f.whole and whole,
+            f.extras.whole and whole,
         )  # fmt: skip
         return at
 

@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from fineline.bytecode.code import CodeInfo
+from fineline.frames.frame import FramePlaces
 from fineline.guards.evaluate import same_constant
 from fineline.kinds import is_a
 
@@ -55,6 +56,9 @@ class Object(NamedTuple):
     number: int
 
 
+ValueShape = Root | Const | Made | GeneratorRef | Reduced | Carried | Object
+
+
 # -- what holds values -----------------------------------------------------------------------------------------------------
 class DeliveryShape(NamedTuple):
     """Where a result goes. ``data``: values."""
@@ -71,12 +75,12 @@ class FrameShape(NamedTuple):
     globals: dict
     builtins: dict
     ip: int
-    local: tuple
-    stack: tuple
+    local: tuple[ValueShape, ...]
+    stack: tuple[ValueShape, ...]
     then: DeliveryShape | None
     on_stop: DeliveryShape | None
     kwnames: tuple
-    namespace: Any
+    namespace: ValueShape
     generator: int
     back: int
     whole: bool
@@ -86,10 +90,10 @@ class GeneratorShape(NamedTuple):
     """A generator. ``frame``: the number of its frame, or -1."""
 
     state: str
-    handled: Any
-    outer: Any
+    handled: ValueShape
+    outer: ValueShape
     frame: int
-    called_at: Any
+    called_at: tuple[CodeType, int] | None
     code: CodeType
 
 
@@ -136,7 +140,7 @@ class Resumption(NamedTuple):
 
     top: int
     depth: int
-    handled: Any
+    handled: ValueShape
     then: DeliveryShape | None
 
 
@@ -179,7 +183,7 @@ class FrameState:
     resumption: Resumption
     numbers: LoopNumbers
     chain: tuple[tuple[CodeInfo, int], ...]
-    stack: tuple[tuple[CodeInfo, int], ...]
+    stack: FramePlaces
     place: tuple[str, int]
 
     def same(self, other: FrameState) -> bool:

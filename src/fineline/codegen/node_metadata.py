@@ -26,13 +26,13 @@ from fineline.backends.lock import TRACERS
 from fineline.bytecode.code import CodeInfo
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.frames.stub_frames import is_own
+from fineline.frames.trail import ModuleCall, Origin, Trail
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.layout import LAYOUTS, fake_of, layout_of
 from fineline.fx.recorder import LAYOUT, ORIGIN, SOURCE
 from fineline.guards.source import MODULE_TABLES, Source
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
-from fineline.tracing.node_origin import ModuleCall, Origin, Trail
 
 GraphPlace = tuple[tuple[CodeInfo, int], ...]
 
@@ -149,12 +149,12 @@ class _Texts:
     """The texts of frames, each made once."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[Any, int], str] = {}
+        self._frames: dict[tuple[CodeInfo, int], str] = {}
         self._modules: dict[Trail, dict[str, tuple[str, type]]] = {}
 
     def stack_trace(self, origin: Origin) -> str:
         """Returns the user's frames that led to a node, in the format of a traceback, the innermost last."""
-        frames: list[tuple[Any, int]] = []
+        frames: list[tuple[CodeInfo, int]] = []
         found: Origin | None = origin
         while found is not None:
             info, ip, trail = found
@@ -164,7 +164,7 @@ class _Texts:
         users = [(info, at) for info, at in frames if not info.code.co_filename.startswith(_TORCH)]
         return "".join([self._frame(info, at) for info, at in reversed(users or frames)])
 
-    def _frame(self, info: Any, at: int) -> str:
+    def _frame(self, info: CodeInfo, at: int) -> str:
         text = self._frames.get((info, at))
         if text is None:
             code, line = info.code, info.lines[at]

@@ -54,7 +54,7 @@ def _constant(r: ProgramText, v: Any) -> str:
 
 
 def _array(r: ProgramText, v: Any) -> str:
-    if r.trace.guards.interp.arrays.lies_in_shared(v):
+    if r.trace.guards.interp.tensors.arrays.lies_in_shared(v):
         raise Uncompiled("FL409", "an array with the memory of a tensor", ("constant_arrays", False))
     if v.base is None:
         r.check_made(v)

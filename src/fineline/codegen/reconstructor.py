@@ -73,9 +73,9 @@ class Reconstructor(ProgramText):
         fn, args = call_of(self.trace, v)
         return self.statement("text", f"{self.constant(fn, fn.__name__)}({self.call(args, {})})", v)
 
-    def graph_input(self, src: Any) -> str:
+    def graph_input(self, src: Source | Carried) -> str:
         """Returns the expression of an input of the graph."""
-        if type(src) is not Carried:
+        if not is_a(src, Carried):
             return self.param(src)
         text = self.expr(src.value)
         return f"{self.constant(carry, 'carry')}({text})" if type(src.value) is torch.SymFloat else text

@@ -29,7 +29,7 @@ from fineline.exception_slots import under
 from fineline.fake.missing_kernels import unfaked
 from fineline.frames.frame import NULL
 from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
-from fineline.frames.stub_frames import is_own
+from fineline.frames.stub_frames import Place, is_own
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.infallible import functions, kept_outputs
 from fineline.fx.output_fixups import as_captured, disowned, remaking, without_modes
@@ -122,7 +122,10 @@ class ResidualWriter:
         self._writes()
         self.tail = [f"return {text}"]
 
-    def graph_break(self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Any, go_on_raised: Any, place: Any, handled: Any) -> None:
+    def graph_break(
+        self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Callable, go_on_raised: Callable | None, place: Place,
+        handled: BaseException | None,
+    ) -> None:  # fmt: skip
         """Ends the program at a graph break: it returns the continuation, with the live values and the arguments of the eager call.
 
         The driver of the segments makes the call after the program has returned, while the exception ``handled`` (or None) is handled.
@@ -132,7 +135,8 @@ class ResidualWriter:
         if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
         texts = [r.expr(v) for v in live]
-        call, through = [r.expr(v) for v in (fn, *args)], place
+        call: list[str] = [r.expr(v) for v in (fn, *args)]
+        through: Callable = place
         if go_on_raised is None:
             frames, shown = self._variables(IdentityMap(zip((fn, *args, *live), (*call, *texts), strict=True)))
             through = ShownPlace(place, frames).call

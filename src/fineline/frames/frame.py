@@ -7,14 +7,16 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MethodType, MethodWrapperType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
 from fineline.frames.graph_breaks import Delivery
 from fineline.frames.stub_frames import is_own
+from fineline.frames.trail import Trail
 from fineline.kinds import is_a
+from fineline.report.tree import Node
 
 
 class _Null:
@@ -31,6 +33,10 @@ _BOUND = (MethodType, BuiltinMethodType, MethodWrapperType)
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
+# Where the frames of a call are, the innermost first: code and instruction.
+FramePlaces = tuple[tuple[CodeInfo, int], ...]
+
+
 class BreakCounts(NamedTuple):
     """The graph breaks that a frame has met."""
 
@@ -43,46 +49,72 @@ class BreakCounts(NamedTuple):
 NO_BREAKS = BreakCounts()
 
 
+class UsualExtras:
+    """The extras of a frame that has none: nobody can set them."""
+
+    __slots__ = ()
+
+    breaks: Final = NO_BREAKS
+    generator: Final = None
+    namespace: Final = None
+    node: Final = None
+    on_stop: Final = None
+    whole: Final = True
+
+
+USUAL = UsualExtras()
+
+
+class FrameExtras:
+    """The state that few frames have: generators, frames at a graph break, and those that somebody looks at."""
+
+    __slots__ = ("breaks", "generator", "namespace", "node", "on_stop", "whole")
+
+    def __init__(self) -> None:
+        # The graph breaks that it has met.
+        self.breaks = NO_BREAKS
+        # The generator whose frame it is, while that runs.
+        self.generator: InterpretedGenerator | None = None
+        # What ``locals()`` has given.
+        self.namespace: dict[str, Any] | None = None
+        # The frame's call in the tree of ``explain``.
+        self.node: Node | None = None
+        # Where the value of a StopIteration goes that leaves the frame.
+        self.on_stop: Delivery | None = None
+        # Whether variables that no instruction reads any more are there too.
+        self.whole = True
+
+
 class Frame:
     """The state of one running function.
 
-    ``then`` receives the return value in place of the caller's stack, ``on_stop`` the value of a StopIteration that leaves the frame.
-    ``node`` is for ``explain``'s tree. ``breaks``: the graph breaks that it has met; ``began``: the operators of the graph that were there
-    before it. ``covered``: whether a handler is around the call of it, if that is known.
-    ``whole``: whether variables that no instruction reads any more are there too.
+    ``then`` receives the return value in place of the caller's stack. ``began``: the operators of the graph that were there before the frame.
+    ``covered``: whether a handler is around the call of it, if that is known.
     """
 
     __slots__ = (
         "back",
         "began",
-        "breaks",
         "builtins",
         "covered",
+        "extras",
         "function",
-        "generator",
         "globals",
         "info",
         "ip",
         "kwnames",
         "local",
-        "namespace",
-        "node",
-        "on_stop",
         "ops",
         "stack",
         "then",
         "trail",
-        "whole",
     )
-
-    node: Any
 
     def __init__(self, info: CodeInfo, ops: list, globals_: dict, builtins: dict, local: list, back: Frame | None) -> None:
         self.info = info
         self.ops = ops
         self.ip = 0
         self.began = 0
-        self.breaks = NO_BREAKS
         self.covered: bool | None = None
         self.stack: list[Any] = []
         self.local = local
@@ -90,14 +122,18 @@ class Frame:
         self.builtins = builtins
         self.back = back
         self.then: Delivery | None = None
-        self.on_stop: Delivery | None = None
         self.kwnames: tuple[str, ...] = ()
-        self.generator: InterpretedGenerator | None = None
-        self.namespace: Any = None
         self.function: FunctionType | None = None
-        self.whole = True
+        self.extras: FrameExtras | UsualExtras = USUAL
         # What led here, for the graph's nodes; None while no node has asked.
-        self.trail: Any = None
+        self.trail: Trail | None = None
+
+    def own_extras(self) -> FrameExtras:
+        """Returns the extras of this frame, which may be set."""
+        extras = self.extras
+        if not is_a(extras, FrameExtras):
+            extras = self.extras = FrameExtras()
+        return extras
 
     @property
     def line(self) -> int:
@@ -112,11 +148,12 @@ def covered(f: Frame | None) -> bool:
     """Returns whether an exception that is raised here meets a handler in some frame."""
     if f is None:
         return False
-    if f.covered and f.generator is None:
+    suspends = f.extras.generator is not None
+    if f.covered and not suspends:
         return True
     if f.info.handlers and f.info.handler_at(f.ip - 1) is not None:
         return True
-    if f.covered is None or f.generator is not None:
+    if f.covered is None or suspends:
         f.covered = covered(f.back)
     return f.covered
 
@@ -251,7 +288,7 @@ class InterpretedGenerator:
 
     def __del__(self) -> None:
         if self.state == "suspended":
-            self.drive.__self__.bury(self)  # type: ignore[attr-defined]
+            self.drive.__self__.stand_ins.bury(self)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<generator object {self.__qualname__}>"

@@ -40,7 +40,7 @@ class Delivery:
             raise
 
 
-def _ignore(interp: Any, f: Any, value: Any, then: None) -> None:
+def _ignore(interp: object, f: object, value: object, then: None) -> None:
     """Ignores the result of a statement."""
 
 

@@ -7,14 +7,14 @@ the features of Python's future that the caller's module asks for.
 from __future__ import annotations
 
 import os
-from types import CodeType, FunctionType
-from typing import Any
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 import torch._higher_order_ops
 import torch.nn.attention.flex_attention
 
-from fineline.bytecode.code import CO_FUTURE
+from fineline.bytecode.code import CO_FUTURE, CodeInfo
 from fineline.stacks import StackPlace, is_library, to_the_user
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -25,17 +25,35 @@ _CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, 
 _VARIABLES = _CODE.co_varnames
 
 
+class StackFrame(Protocol):
+    """An interpreted frame, as far as its place in the user's code goes."""
+
+    info: CodeInfo
+    globals: dict[str, Any]
+
+    @property
+    def back(self) -> Self | None: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+
+
+F = TypeVar("F", bound=StackFrame)
+
+
 def is_own(code: CodeType) -> bool:
     """Returns whether this is fineline's own code."""
     return code.co_filename.startswith(_PACKAGE) or is_stand_in(code)
 
 
-def frame_behind(stand_in: Any, frame: Any) -> Any:
+def frame_behind(stand_in: FrameType | None, frame: F | None) -> F | None:
     """Returns which of the frames from ``frame`` outwards a frame on Python's own stack stands for; None: a function's that has returned, or is no stand-in."""
+    assert stand_in is not None
     code, n = stand_in.f_code, 0
     while stand_in is not None and is_stand_in(stand_in.f_code):
         stand_in, n = stand_in.f_back, n + 1
-    users = []
+    users: list[F] = []
     while frame is not None:
         if not is_own(frame.info.code):
             users.append(frame)
@@ -49,14 +67,14 @@ def is_stand_in(code: CodeType) -> bool:
     return code.co_nlocals == len(_VARIABLES) and code.co_varnames == _VARIABLES
 
 
-def user_frame(frame: Any) -> Any:
+def user_frame(frame: F | None) -> F | None:
     """Returns the innermost frame that is the user's; None, if there is none."""
     while frame is not None and (is_own(frame.info.code) or (frame.back is not None and frame.file.startswith(_PASSED_BY))):
         frame = frame.back
     return frame
 
 
-def user_stack(frame: Any) -> tuple[StackPlace, ...]:
+def user_stack(frame: StackFrame | None) -> tuple[StackPlace, ...]:
     """Returns the frames of a call, the outermost first. Where all are a library's, those of the user's call come before them."""
     stack: list[StackPlace] = []
     while frame is not None:
@@ -73,7 +91,7 @@ class Place:
 
     __slots__ = ("outermost",)
 
-    def __init__(self, frame: Any, stubs: dict) -> None:
+    def __init__(self, frame: StackFrame | None, stubs: dict) -> None:
         chain: Any = ()
         while frame is not None:
             code, line, globals_ = frame.info.code, frame.line, frame.globals
@@ -82,8 +100,9 @@ class Place:
             stub = stubs.get(key)
             if stub is None and not is_own(code):
                 flags = _CODE.co_flags & ~CO_FUTURE | code.co_flags & CO_FUTURE
-                named = {"co_name": code.co_name, "co_qualname": code.co_qualname}
-                own = _CODE.replace(co_filename=code.co_filename, co_firstlineno=line, co_flags=flags, **named)
+                own = _CODE.replace(
+                    co_filename=code.co_filename, co_firstlineno=line, co_flags=flags, co_name=code.co_name, co_qualname=code.co_qualname
+                )
                 stub = stubs[key] = FunctionType(own, globals_)
             if stub is not None:
                 chain = (stub, chain)

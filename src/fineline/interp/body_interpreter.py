@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch._functorch import eager_transforms
 from torch.autograd import forward_ad
-from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.fake.fake_tensors import Fakes, NotFakeable
 from fineline.frames.frame import Frame
@@ -34,7 +33,8 @@ class BodyTensors(TensorOps):
 
     states = RESTORED
 
-    def __init__(self, indices: bool, recorder: BodyRecorder) -> None:
+    def __init__(self, indices: bool, recorder: BodyRecorder, before: TensorOps) -> None:
+        super().__init__(before)
         self.indices, self.recorder = indices, recorder
 
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
@@ -79,8 +79,8 @@ class BodyInterpreter(Trial):
         super().__init__(outer, {}, outer.trace.made.copy())
         self.use(FakeBacking(fakes))
         self.recorder = BodyRecorder(outer.trace.recorder)
-        self.tensors = BodyTensors(indices, self.recorder)
-        self.trial, self.inside = outer.trial, outer.inside
+        self.tensors = BodyTensors(indices, self.recorder, self.tensors)
+        self.nested.make_trial, self.nested.make_body = outer.nested.make_trial, outer.nested.make_body
         self.recorder.mutated = _Written(self)
         self.mutations.counters = _COUNTERS
         self.why, self.error, self.rule = "it changes something that is not its own", "FL520", ""
@@ -98,14 +98,13 @@ class BodyInterpreter(Trial):
         except (NotCapturable, GraphBreak):
             raise NoBody(self.why + self.reached(), self.error, self.rule) from None
         finally:
-            for context in reversed(self.inference_modes):
-                _exit_inference_mode(context)
+            self.nested.leave_inference_modes()
             restore(before)
             put_back_hidden(hidden)
             reached, forward_ad._current_level = forward_ad._current_level, level
             leave_dual_levels(reached)
             eager_transforms.JVP_NESTING = nested
-            self.forget_generators()
+            self.stand_ins.forget()
 
     def number(self, n: Any) -> Any:
         """Returns the node of a symbolic number that the body gives."""

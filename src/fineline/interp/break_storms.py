@@ -27,16 +27,16 @@ def frame_in_storm(interp: Interp, declared: bool) -> Frame | None:
     """Returns the frame that only leads to graph breaks, if there is one. The current break counts unless the user has ``declared`` it."""
     calls = interp.trace.recorder.calls
     for f in stack(interp.frame):
-        fruitless, operators = f.breaks
-        f.breaks = BreakCounts(1 if declared or calls else fruitless + 1, operators + calls - f.began)
+        fruitless, operators = f.extras.breaks
+        f.own_extras().breaks = BreakCounts(1 if declared or calls else fruitless + 1, operators + calls - f.began)
         f.began = 0
     # The most breaks that a function inside has met: it is still to be found itself, and what calls it leads to more than breaks.
     found, inside = interp.frame, 0
-    while found is not None and found.breaks.fruitless <= MOST_FRUITLESS:
-        inside = max(inside, found.breaks.fruitless * _can_be_left(found))
+    while found is not None and found.extras.breaks.fruitless <= MOST_FRUITLESS:
+        inside = max(inside, found.extras.breaks.fruitless * _can_be_left(found))
         found = found.back
     # One inside that has met half as many breaks is likely to be where most of them are; with one outside left, it would not be captured.
-    if declared or found is None or inside * 2 > found.breaks.fruitless or not _can_be_left(found):
+    if declared or found is None or inside * 2 > found.extras.breaks.fruitless or not _can_be_left(found):
         return None
     # Its caller is the user's own, and it works on no tensors so far.
     outer = any([not is_own(f.info.code) for f in stack(found.back)])
@@ -44,16 +44,18 @@ def frame_in_storm(interp: Interp, declared: bool) -> Frame | None:
 
 
 def _can_be_left(f: Frame) -> bool:
-    return f.generator is None and f.namespace is None and not is_own(f.info.code)
+    return f.extras.generator is None and f.extras.namespace is None and not is_own(f.info.code)
 
 
 def leave(interp: Interp, f: Frame) -> bool:
     """Runs the rest of a frame without capture, and makes its function one eager call from now on; returns whether that is new."""
-    f.then, f.on_stop = Delivery(_returned, f.then), f.on_stop and Delivery(_stopped, f.on_stop)
+    f.then = Delivery(_returned, f.then)
+    if f.extras.on_stop is not None:
+        f.own_extras().on_stop = Delivery(_stopped, f.extras.on_stop)
     for caller in stack(f.back):
         # To these it is one call.
-        caller.breaks = caller.breaks._replace(fruitless=1)
-    known, few = interp.lessons.eager_functions, f.breaks.operators <= FEW_OPERATORS
+        caller.own_extras().breaks = caller.extras.breaks._replace(fruitless=1)
+    known, few = interp.lessons.eager_functions, f.extras.breaks.operators <= FEW_OPERATORS
     before = known.get(f.info.code)
     if before is None or (few and not before.always):
         known[f.info.code] = EagerFunction(few, "FL436", f"{STORM} before")
@@ -62,7 +64,7 @@ def leave(interp: Interp, f: Frame) -> bool:
 
 
 def _returned(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
-    if not interp.resumes or interp.trace.active:
+    if not interp.eager.resumes or interp.trace.active:
         return interp.finish(f, value, then)
     raise GraphBreak(_given, (value,), None, "FL430", "a function that was left has returned")
 
@@ -79,7 +81,7 @@ def _given(value: Any) -> Any:
 def call_eager_function(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> None:
     """Breaks the graph at a call of a function that was left, if it works on no tensors, or does little with them."""
     known = interp.lessons.eager_functions[fn.__code__]
-    if interp.trace.active and interp.opaque is None and (known.always or not has_tensors((*args, *(kwargs or {}).values()))):
+    if interp.trace.active and interp.nested.opaque is None and (known.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)
         raise GraphBreak(fn, tuple(args), kwargs, known.error, f"{fn.__qualname__} {known.reason}")
 

@@ -11,7 +11,6 @@ from fineline.frames.graph_breaks import Delivery
 from fineline.interp.opcodes.flow import SENT, call_next
 from fineline.kinds import is_a
 from fineline.tracing.interp import Interp
-from fineline.tracing.tracebacks import check_depth
 
 
 def resume_generator(
@@ -28,7 +27,7 @@ def resume_generator(
         assert f is not None
         frame = interp.call(f, protocols.go_on, [gen.given, value, throw], None, then)
         assert frame is not None
-        frame.on_stop = on_stop
+        frame.own_extras().on_stop = on_stop
         return frame
     if gen.state == "running":
         raise ValueError("generator already executing")
@@ -50,18 +49,20 @@ def resume_generator(
         if value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
     receiver = delegate(frame) if throw is not None else None
-    interp.depth += 1
-    if interp.depth > interp.max_depth:
+    limits = interp.limits
+    limits.depth += 1
+    if limits.depth > limits.max_depth:
         try:
-            check_depth(interp)
+            limits.check_depth()
         except RecursionError:
-            interp.depth -= 1
+            limits.depth -= 1
             raise
-    gen.state, frame.generator = "running", gen
-    gen.outer = interp.handled
+    extras = frame.own_extras()
+    gen.state, extras.generator = "running", gen
+    gen.outer = interp.exceptions.handled
     if gen.handled is not None:
-        interp.handled = gen.handled
-    frame.back, frame.then, frame.on_stop = f, then, on_stop
+        interp.exceptions.handled = gen.handled
+    frame.back, frame.then, extras.on_stop = f, then, on_stop
     interp.frame = frame
     if throw is None:
         frame.stack.append(value)
@@ -91,10 +92,10 @@ def stopped(e: BaseException) -> RuntimeError:
 
 
 def leave_generator(interp: Interp, f: Frame, state: str) -> Frame | None:
-    gen = f.generator
+    gen = f.extras.generator
     assert gen is not None
-    gen.state, f.generator = state, None
-    interp.handled, gen.outer = gen.outer, None
+    gen.state, f.own_extras().generator = state, None
+    interp.exceptions.handled, gen.outer = gen.outer, None
     if state == "closed":
         gen.frame = gen.handled = None
     back, f.back = f.back, None
@@ -102,30 +103,12 @@ def leave_generator(interp: Interp, f: Frame, state: str) -> Frame | None:
     return back
 
 
-def bury(interp: Interp, gen: InterpretedGenerator) -> None:
-    """Handles the end of the last reference to a suspended generator: its handlers run before the next instruction."""
-    f = gen.frame
-    if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
-        gen.state, gen.frame = "closed", None
-    elif interp.running:
-        interp.dying.append(gen)
-    else:
-        try:
-            gen.close()
-        except BaseException as e:
-            protocols.unraisable(e, gen)
-
-
 def close_dying(interp: Interp, f: Frame) -> Frame:
-    gens = [*interp.dying]
-    interp.dying.clear()
-    return interp.call(f, protocols.close_abandoned, [gens], None, interp.discard) or f
+    return interp.call(f, protocols.close_abandoned, [interp.stand_ins.take_dying()], None, interp.discard) or f
 
 
 def raise_behind_dying(interp: Interp, error: BaseException) -> Frame:
     """Closes the generators that went with the frames that ``error`` has left, and lets it leave the outermost one after that."""
-    gens = [*interp.dying]
-    interp.dying.clear()
-    frame = interp.push_function(None, protocols.close_abandoned_then_raise, [gens, error], None)
+    frame = interp.push_function(None, protocols.close_abandoned_then_raise, [interp.stand_ins.take_dying(), error], None)
     assert frame is not None
     return frame

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import types
-import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
-from itertools import islice
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 
 from fineline.builtins.calls import bind_arguments, call_unruled, call_value, see_function
 from fineline.builtins.debuggers import STOPS, call_from
-from fineline.builtins.subscripts import FEW_KEYS
 from fineline.builtins.text_readers import attend
-from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
-from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.errors import InternalError, Unsupported
 from fineline.exception_slots import CONTEXT, under
-from fineline.frames.frame import NULL, Frame, InterpretedGenerator
+from fineline.frames.frame import NULL, Frame, FramePlaces, InterpretedGenerator
 from fineline.frames.graph_breaks import (
     DISCARD,
     UNSEEN,
@@ -34,11 +28,12 @@ from fineline.frames.graph_breaks import (
     Restart,
     UncatchableError,
 )
-from fineline.frames.stub_frames import Place, is_own, user_frame, user_stack
+from fineline.frames.run_limits import RunLimits
+from fineline.frames.stand_ins import StandIns
+from fineline.frames.stub_frames import Place, user_frame
 from fineline.fx.recorder import NotForGraph
-from fineline.guards.source import member_text
 from fineline.interp.break_storms import call_eager_function
-from fineline.interp.generators import bury, close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
+from fineline.interp.generators import close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
 from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
 from fineline.interp.opcodes.table import link
 from fineline.kinds import is_a
@@ -47,30 +42,18 @@ from fineline.objects.iterator_stand_ins import KINDS
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
-from fineline.report.operator_counter import OPEN
-from fineline.stacks import StackPlace
-from fineline.symbolic.arithmetic import numbers
-from fineline.symbolic.floats import hint
 from fineline.tensor_ops.backing import LiveBacking
-from fineline.tensor_ops.numpy_arrays import Arrays
-from fineline.tensor_ops.subgraphs.allow_in_graph import OpaqueCall
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.tensors import TensorOps
-from fineline.tracing.gc_pause import Pause
-from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.interp import Backing, BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
+from fineline.tracing.capture_outcome import CaptureOutcome
+from fineline.tracing.eager_code import EagerCode
+from fineline.tracing.exception_state import ExceptionState
+from fineline.tracing.interp import Backing, CaptureHost, FrameCaller, InterpreterOptions, NestedCaptures
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
-from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
+from fineline.tracing.tracebacks import raised_inside
+from fineline.tracing.varying_reads import VaryingReads
 
 _NULLS = (NULL,) * 64
-# What a container holds at a place seldom goes round: a program for each of so many.
-FEW_CONTENTS = 2
-# So many numbers and texts in a container tell what it holds from what others hold.
-MOST_NUMBERS = 16
-TOLD_APART = (int, float, str, bytes)
-# So many values of a number are kept that a loop asks for at one place.
-MOST_ASKED = 64
 # Whether these are raised depends on the moment of the call, and not on what a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, UncatchableError)
 # What C raises about the types of what it was given.
@@ -86,94 +69,39 @@ INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 class Interpreter:
     """Runs frames on real values; what they read, call and write goes to ``trace``."""
 
-    # -- what few runs set ---------------------------------------------------------------------------------------
-    # Why, and where, the segment was given up.
-    failure: tuple[str, str] | None = None
-    failed_at: tuple[str, int] = ("", 0)
-    failed_stack: tuple[StackPlace, ...] = ()
-    # Whether what runs is a backward that may be differentiated itself.
-    again = False
-    # What has come from outside: a signal handler or another thread has raised it.
-    interrupt: BaseException | None = None
-    # Whether the host captures again where a block ends in which nothing was captured.
-    resumes = False
-    # The origin of what has another interpreter run this code, for the graph's nodes.
-    called_at: Any = None
-    # Whether a backend sees the graph, and with it the layout of what each operator gives.
-    shows_layouts = False
-    max_depth = SHALLOW
-    # The iteration of a loop that this run is, if each iteration has programs of its own.
-    iteration: weakref.ref[Any] | None = None
-    # So many indices, or keys, that vary at one place have a program each.
-    few_keys = FEW_KEYS
-
     def __init__(
         self,
         options: InterpreterOptions,
         lessons: Lessons,
-        host: CaptureHost | None = None,
+        host: CaptureHost[Interpreter] | None = None,
         trace: SegmentTrace | None = None,
         call_out: Callable | None = None,
     ) -> None:
-        """``host``: None if nothing is captured. ``call_out`` takes the calls that ``eager_frame`` makes itself."""
+        """``host``: None if nothing is captured. ``call_out`` takes the calls that a frame under disable(recursive=False) makes itself."""
         self.options, self.lessons, self.host = options, lessons, host
         self.frame: Frame | None = None
-        self.handled: BaseException | None = None
-        self.tensors, self.arrays = TensorOps(), Arrays()
-        self.use(LiveBacking())
-        # The result of a graph break and where it goes: delivering it may run into the next graph break, or raise.
-        self.pending: tuple[Any, Delivery | None] | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)
-        self.texts = self.trace.texts
-        self.events: list[Any] = []
-        self.jumps = 0
-        self.depth = 0
-        # Suspended generators whose last reference went during an instruction; whether there will be a next one.
-        self.dying: list[InterpretedGenerator] = []
-        self.running = False
-        # The generators, and other iterators, that are not Python's own.
-        self.stand_ins: list[weakref.ref] = []
-        # Set by the instructions that raise, so that the implicit context is that of a new raise (or left alone).
-        self.raising = self.reraising = False
-        # A frame under disable(recursive=False).
-        self.call_out = call_out
-        self.eager_frame: Frame | None = None
-        # Make the interpreter for code that a graph may not be able to hold, and the one for a function that a node of the graph is to run.
-        self.trial: Callable[..., TrialInterp] | None
-        self.inside: Callable[..., BodyInterp] | None
-        self.trial, self.inside = host.sub_interpreters if host is not None else (None, None)
-        # Why the whole capture is given up: raised when the user's code has been left.
-        self.abandoned: BaseException | None = None
         # The control rules that hold for this capture; None: there are none.
         self.rules: Rules | None = None
-        # How often each has decided something.
-        self.fired: Counter[Rule] | None = host.fired if host is not None else None
-        # An operator runs that is none of the user's.
-        self.computing = False
-        # Contexts of inference modes that the captured code is in.
-        self.inference_modes: list[Any] = []
-        self.pause = Pause()
-        # Whether writes into tensors may have to be taken back.
-        self.undoable = options.breaks != "any"
-        # While a call runs natively, at a graph break: what its operators are, for the tally.
-        self.outside = ""
-        # The call under allow_in_graph that is being run through.
-        self.opaque: OpaqueCall | None = None
-        # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
-        self.indices: list[Any] = []
-        # The sub-graphs that are being captured, the innermost last.
-        self.subgraphs: list[Any] = []
-        self.merged: Any = None  # The condition of which all parts are being computed.
-        self.traces = Traces()
-        self.stubs: dict = {}
-        # What tells this run from others.
-        self.marker = object()
-        # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" or "texts" alone.
-        self.unsteady: Mapping[str, str] = {}
+        self.tensors = TensorOps()
+        self.use(LiveBacking())
+        self.tensors.undoable = options.breaks != "any"
+        self.limits = RunLimits()
+        self.exceptions = ExceptionState()
+        self.stand_ins = StandIns()
+        self.eager = EagerCode(call_out)
+        self.nested = NestedCaptures(*(host.sub_interpreters if host is not None else ()))
+        self.varying = VaryingReads()
+        self.outcome = CaptureOutcome()
+
+    @property
+    def fired(self) -> Counter[Rule] | None:
+        """Returns how often each rule has decided something."""
+        return self.host.fired if self.host is not None else None
 
     def use(self, backing: Backing) -> None:
         """Sets what the capture runs on, before it begins."""
-        self.backing, self.known = backing, backing.constants()
+        self.backing, self.tensors.known = backing, backing.constants()
 
     # -- frames --------------------------------------------------------------------------------------------------
     def link(self, info: CodeInfo) -> list:
@@ -187,8 +115,8 @@ class Interpreter:
 
     def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
         """Starts ``fn``'s frame; -> the frame."""
-        if f is not None and f is self.eager_frame and self.call_out is not None:
-            call = self.call_out(fn, args, kwargs)
+        if f is not None and f is self.eager.frame and self.eager.call_out is not None:
+            call = self.eager.call_out(fn, args, kwargs)
             if call is not None:
                 return self.finish(f, self.native(call, (), None), then)
         code = fn.__code__
@@ -217,9 +145,10 @@ class Interpreter:
         frame.began = self.trace.recorder.calls
         frame.then = then
         self.frame = frame
-        self.depth += 1
-        if self.depth > self.max_depth:
-            check_depth(self)
+        limits = self.limits
+        limits.depth += 1
+        if limits.depth > limits.max_depth:
+            limits.check_depth()
         return frame
 
     def finish(self, f: Frame, value: Any, then: Delivery | None = None) -> Frame | None:
@@ -242,57 +171,14 @@ class Interpreter:
     # Ignores the result of a call: passed as its ``then``.
     discard = DISCARD
 
-    def varied(self, f: Frame, values: Any, few: int = 1) -> bool:
-        """Returns whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
 
-        Then a program for each value would never end, and the place had better be a graph break; what it gives is known behind that.
-        """
-        found = [hint(n) for v in values for n in numbers(v)] if self.backing.may_be_symbolic else []
-        if self.trace.numpy:
-            found += [v for v in values if type(v) in NUMPY_SCALARS and v in self.trace.lazy]
-        return bool(found) and None not in found and self.asked(f, found, few)
+    def may_break(self) -> bool:
+        """Returns whether a call may run eagerly here, at a graph break."""
+        return self.trace.active and self.nested.opaque is None and breaks_here(self.options.breaks) == "any"
 
-    def unlike(self, f: Frame, obj: Any) -> bool:
-        """Returns whether a container that is about to be read as a whole held others here when earlier calls were captured.
-
-        Numbers that vary are symbols in a container that the segment has not written to.
-        """
-        trace = self.trace
-        if not trace.active or not self.unsteady:
-            return False
-        src, shown = trace.sources.get(obj), False
-        if type(obj) in VIEWS:
-            held = gc.get_referents(obj)[0]
-            src, shown = (trace.sources[held], False) if held in trace.sources else (src, True)
-            obj = held
-        text = "" if src is None else member_text(shown_by, src.text()) if shown else src.text()
-        what = self.unsteady.get(text) if obj not in trace.expanded else None
-        written = obj in trace.mutations.written
-        if src is None or what is None or (what == "numbers" and not written):
-            return False
-        before = trace.mutations.before(obj)
-        held = (before.keys() if what == "keys" else before.values()) if is_a(before, dict) else before
-        found = [v for v in islice(held, MOST_NUMBERS) if type(v) in TOLD_APART] if written or what in ("keys", "texts") else []
-        return self.asked(f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
-
-    def asked(self, f: Frame, found: list, few: int) -> bool:
-        """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
-        if not self.trace.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
-            return False
-        frame: Frame | None = f
-        while frame is not None and frame.back is not None and is_own(frame.info.code):
-            frame = frame.back
-        assert frame is not None
-        place = (self.iteration, frame.info.code, frame.ip - 1)
-        seen = self.lessons.asked_numbers.setdefault(place, {})
-        # A loop may come here several times in one run.
-        others = [known for run, known in seen.items() if run is not self.marker]
-        if len(others) >= few and not any([found in known for known in others]):
-            self.lessons.asked_outside.add(place)
-        own = seen.setdefault(self.marker, [])
-        if place not in self.lessons.asked_outside and len(own) < MOST_ASKED:
-            own.append(found)
-        return place in self.lessons.asked_outside
+    def may_restart(self) -> bool:
+        """Returns whether the host can take the segment back and capture it on fakes."""
+        return self.host is not None and self.host.may_restart()
 
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a graph break keeps them."""
@@ -301,12 +187,6 @@ class Interpreter:
         if varies and breaks_here(self.options.breaks) == "any":
             return graph_break
         return Restart(graph_break.error, graph_break.reason)
-
-    def forget_generators(self) -> None:
-        """Closes the interpreter's suspended generators without running them: they continue in the program."""
-        for gen in [ref() for ref in self.stand_ins]:
-            if type(gen) is InterpretedGenerator:
-                gen.state, gen.frame = "closed", None
 
     def type_of(self, obj: Any) -> type:
         return KINDS.get(type(obj), type(obj))
@@ -320,7 +200,6 @@ class Interpreter:
 
     resume_generator = resume_generator
     leave_generator = leave_generator
-    bury = bury
     truth = staticmethod(truth)
     boolean = staticmethod(boolean)
     see_function = staticmethod(see_function)
@@ -329,9 +208,9 @@ class Interpreter:
         """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
         if type(gen.given) is types.GeneratorType:
             return getattr(gen.given, verb)(value)
-        inner = Interpreter(self.options, self.lessons, trace=SegmentTrace(self), call_out=self.call_out)
+        inner = Interpreter(self.options, self.lessons, trace=SegmentTrace(self), call_out=self.eager.call_out)
         inner.trace.active = False
-        inner.eager_frame = gen.frame
+        inner.eager.frame = gen.frame
         try:
             throw = value if verb == "throw" else None
             frame, thrown = inner.resume_generator(None, gen, value if throw is None else None, throw=throw), None
@@ -353,22 +232,21 @@ class Interpreter:
         The frame is not an argument, which a caller's frame may hold until the end (CPython does so where another frame evaluator is
         installed, as torch.compile's is): one that has returned must go, with the generators in its variables.
         """
-        self.running = True
+        self.stand_ins.running = True
         try:
             return self._run(throw)
         finally:
-            self.running = False
-            while self.dying:
-                self.bury(self.dying.pop(0))
+            self.stand_ins.running = False
+            self.stand_ins.bury_dying()
 
     def _run(self, throw: BaseException | None) -> Any:
         f = self.frame if throw is None else self.unwind(throw)
         assert f is not None
-        ops, dying, texts = f.ops, self.dying, self.texts
+        ops, eager, dying, texts = f.ops, self.eager, self.stand_ins.dying, self.trace.texts
         while True:
             try:
-                if self.pending is not None:
-                    (value, then), self.pending = self.pending, None
+                if eager.result is not None:
+                    (value, then), eager.result = eager.result, None
                     f = self.finish(f, value, then) or self.frame or f
                     ops = f.ops
                 while True:
@@ -386,8 +264,7 @@ class Interpreter:
                 return done.value
             except Restart:
                 # Nothing has happened yet, and so no generator has been let go.
-                self.forget_generators()
-                dying.clear()
+                self.stand_ins.forget_all()
                 raise
             except DataDependentBranch as e:
                 f = self.undecided(e)
@@ -415,25 +292,24 @@ class Interpreter:
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         """Cuts the segment here, runs the call, and goes on behind it."""
-        if self.merged is not None:
-            return self.merged.fail(self, f"one is {graph_break.reason}")
-        if self.subgraphs and self.opaque is None:
-            give_up_subgraphs(self)
-        if self.indices:
+        nested, opaque = self.nested, self.nested.opaque
+        if nested.condition is not None:
+            return nested.condition.fail(self, f"one is {graph_break.reason}")
+        if nested.subgraphs and opaque is None:
+            nested.give_up_subgraphs(self.trace)
+        if nested.index_modes:
             self.fail(graph_break.error, f"{graph_break.reason}, where numbers in tensors are indices", False)
-            while self.indices:
-                torch._C._push_on_torch_function_stack(self.indices.pop(0))
-        if self.opaque is None:
-            self.outside = "skipped" if graph_break.error in UNSEEN else "eager"
+            nested.restore_index_modes()
+        if opaque is None:
+            self.eager.outside = "skipped" if graph_break.error in UNSEEN else "eager"
         try:
-            if self.opaque is not None and not self.backing.real:
+            if opaque is not None and not self.backing.real:
                 raise Restart(graph_break.error, graph_break.reason)
-            if self.opaque is not None:
-                opaque = self.opaque
+            if opaque is not None:
                 opaque.meet(self, graph_break)
                 value = self.beyond(graph_break)
                 opaque.given_by(self, graph_break.fn, value)
-            elif graph_break.error == "FL430" and self.resumes and not self.trace.active and self.host is not None:
+            elif graph_break.error == "FL430" and self.eager.resumes and not self.trace.active and self.host is not None:
                 value = self.host.resume(self, graph_break)
             elif self.trace.active and self.host is not None:
                 value = self.host.on_graph_break(self, graph_break)
@@ -450,10 +326,10 @@ class Interpreter:
                 self.fleeting(e)
             return self.raised(e)
         finally:
-            self.outside = ""
+            self.eager.outside = ""
         f = self.frame
         assert f is not None
-        self.pending = (value, graph_break.then)
+        self.eager.result = (value, graph_break.then)
         return f
 
     @property
@@ -467,25 +343,22 @@ class Interpreter:
 
     def close(self) -> None:
         """Lets go of all that was alive in the call."""
-        self.frame = self.handled = self.host = None
+        self.frame = self.exceptions.handled = self.host = None
 
     def fate(self) -> str:
         """Returns what an operator that runs now is to the capture; "": none of the user's."""
-        if self.computing:
-            return ""
-        if self.outside or self.resumes:
-            return self.outside or "skipped"
-        return OPEN if self.trace.active else "eager"
+        return self.eager.fate(self.trace.active)
 
     def beyond(self, graph_break: GraphBreak) -> Any:
         """Returns what is called at a graph break."""
-        if graph_break.raised is not None and self.handled is not None:
-            under(self.handled, graph_break.raise_again)
+        handled = self.exceptions.handled
+        if graph_break.raised is not None and handled is not None:
+            under(handled, graph_break.raise_again)
         elif graph_break.raised is not None:
             graph_break.raise_again()
         if self.host is not None and not self.trace.active:
             self.host.before_eager_call(self, graph_break)
-        with self.pause.interrupted():
+        with self.eager.pause.interrupted():
             if graph_break.error == STOPS:
                 return call_from(self.frame, graph_break.fn, graph_break.args_, graph_break.kwargs)
             return self.native(graph_break.fn, graph_break.args_, graph_break.kwargs)
@@ -494,13 +367,14 @@ class Interpreter:
         """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
         if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in QUIET and fn not in LOOKING):
             args, fn = (fn, *args), self.place()
-        if self.handled is None:
+        handled = self.exceptions.handled
+        if handled is None:
             return fn(*args, **kwargs) if kwargs else fn(*args)
-        return under(self.handled, fn, *args, **(kwargs or {}))
+        return under(handled, fn, *args, **(kwargs or {}))
 
     def place(self) -> Place:
         """Returns where the user's code is now, for calls that must find it on the stack."""
-        return Place(self.frame, self.stubs)
+        return Place(self.frame, self.eager.stubs)
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
         """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
@@ -508,17 +382,21 @@ class Interpreter:
     def note_operator(self) -> None:
         """Hears that an operator has been recorded."""
 
-    def note_break(self, place: Any) -> None:
+    def note_break(self, place: FramePlaces) -> None:
         """Hears that the frames are left at a place, which another interpreter may continue from."""
 
-    def note_continuation(self, place: Any) -> None:
+    def note_continuation(self, place: FramePlaces) -> None:
         """Hears that the frames have been made that were left at a place."""
 
     def forget_calls(self) -> None:
         """Hears that what has been captured since the last graph break is captured again."""
 
-    def raised(self, e: BaseException) -> Frame:
-        """Handles an exception of an instruction: sets the implicit context, then finds the handler."""
+    def raised(self, e: BaseException, anew: bool = False, again: bool = False) -> Frame:
+        """Handles an exception of an instruction: sets the implicit context, then finds the handler.
+
+        ``anew``: a ``raise`` statement raises it, which sets the context also if there is one. ``again``: it has been raised before, which leaves
+        the context, and the traceback, as they are.
+        """
         if self.frame is None:
             raise e
         if not self.backing.real and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
@@ -526,16 +404,8 @@ class Interpreter:
         if e not in self.trace.sources:
             # C may have raised it, with attributes that its class, written in Python, reads.
             self.trace.made.add(e)
-        handled = self.handled
-        if handled is not None and e is not handled and not self.reraising and (CONTEXT.__get__(e) is None or self.raising):
-            link_: BaseException = handled
-            while (inner := CONTEXT.__get__(link_)) is not None:
-                if inner is e:
-                    CONTEXT.__set__(link_, None)
-                    break
-                link_ = inner
-            CONTEXT.__set__(e, handled)
-        again, self.reraising, self.raising = self.reraising, False, False
+        if not again:
+            self.exceptions.chain(e, anew)
         return self.unwind(e, again)
 
     def undecided(self, e: DataDependentBranch) -> Frame:
@@ -546,7 +416,7 @@ class Interpreter:
 
     def long_loop(self, f: Frame) -> None:
         """Ends the capture at a long loop without tensor operators in ``f``; from the next call on, the call that leads to it runs eagerly."""
-        self.jumps = 0
+        self.limits.jumps = 0
         caller = f.back
         if caller is not None and caller.info.instructions[caller.ip - 1].name == "CALL" and caller.back is not None:
             self.lessons.eager_sites.add((caller.info.code, caller.ip - 1))
@@ -554,28 +424,21 @@ class Interpreter:
 
     def throw(self, e: BaseException, again: bool = False) -> Frame:
         """Raises ``e`` as the ``raise`` statement does; returns the frame that handles it."""
-        self.raising, self.reraising = not again, again
-        return self.raised(e)
+        return self.raised(e, not again, again)
 
     def fail(self, error: str, text: str, hint: bool) -> None:
         """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
         if not self.trace.active:
             return
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
-            self.abandoned = self.refusal(error, text, self.frame)
-            raise CaptureAborted
+            raise self.outcome.abandon(self.refusal(error, text, self.frame))
         # On fakes the capture is about to begin again.
         self.trace.active = not self.backing.real
         self.trace.global_values.clear()  # Nobody forgets them any more where globals are written.
-        self.pause.end()
-        self.failure = (error, text)
-        f = self.frame
-        while f is not None and is_own(f.info.code):
-            f = f.back
-        if f is not None:
-            self.failed_at, self.failed_stack = (f.info.code.co_filename, f.line), user_stack(f)
-            if hint:
-                self.lessons.eager_sites.add((f.info.code, f.ip - 1))
+        self.eager.pause.end()
+        f = self.outcome.fail(error, text, self.frame)
+        if f is not None and hint:
+            self.lessons.eager_sites.add((f.info.code, f.ip - 1))
         if self.trace.active:
             raise Restart(error, text)
 
@@ -592,35 +455,33 @@ class Interpreter:
 
     def interrupted_by(self, e: BaseException) -> bool:
         """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
-        return e is self.interrupt or (e not in self.trace.sources and asynchronous(e) is e)
+        return self.outcome.is_interrupt(e, self.trace.sources)
 
     def interrupted(self, e: BaseException) -> None:
         """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""
-        self.interrupt = e
+        self.outcome.interrupt = e
         if not self.backing.real:
             self.leave_at_once(e)
         self.fleeting(e)
 
     def leave_at_once(self, e: BaseException) -> NoReturn:
         """Raises ``e``; none of the user's code sees it."""
-        self.forget_generators()
-        self.dying.clear()
+        self.stand_ins.forget_all()
         raise e
 
     def abandon(self, error: BaseException) -> Frame:
         """Leaves the user's code, which sees an exception that only ``finally``, ``with`` and a bare ``except`` handle."""
-        self.abandoned = error
-        return self.raised(CaptureAborted())
+        return self.raised(self.outcome.abandon(error))
 
     def unwind(self, e: BaseException, again: bool = False) -> Frame:
         """Finds the frame that handles ``e``; raises it when none does."""
-        f = self.frame
-        if self.merged is not None:
+        f, nested, traces = self.frame, self.nested, self.exceptions.traces
+        if nested.condition is not None:
             raise Restart("FL518", f"a part of a condition raises {type(e).__name__}")
         while f is not None:
             f.kwnames = ()
             if type(e) is not StopIteration and not again:
-                self.traces.note(e, f)
+                traces.note(e, f)
             again = False
             h = f.info.handler_at(f.ip - 1)
             if h is not None:
@@ -629,19 +490,19 @@ class Interpreter:
                     f.stack.append(f.ip - 1)
                 f.stack.append(e)
                 f.ip = h.target
-                self.traces.write(e, self.trace)
+                traces.write(e, self.trace)
                 self.frame = f
                 return f
-            self.depth -= 1
+            self.limits.depth -= 1
             left(self, f, e)
             # Generators that only the stack holds run their ``finally`` now; the traceback keeps the variables alive, and nothing else.
             f.stack.clear()
-            if self.opaque is not None and self.opaque.frame is f:
-                self.opaque.raised(self)
-            if self.subgraphs:
-                give_up_subgraphs(self, f)
-            on_stop = f.on_stop
-            if f.generator is not None:
+            if nested.opaque is not None and nested.opaque.frame is f:
+                nested.opaque.raised(self)
+            if nested.subgraphs:
+                nested.give_up_subgraphs(self.trace, f)
+            on_stop = f.extras.on_stop
+            if f.extras.generator is not None:
                 back = self.leave_generator(f, "closed")
                 if is_a(e, StopIteration):
                     e = stopped(e)
@@ -652,8 +513,8 @@ class Interpreter:
                     return ended(self, back, on_stop, e) or back
             f = back
         self.frame = f = None
-        self.traces.write(e, self.trace)
-        if self.dying:
+        traces.write(e, self.trace)
+        if self.stand_ins.dying:
             return raise_behind_dying(self, e)
         context = CONTEXT.__get__(e)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from fineline.guards.source import Source
 from fineline.identity import AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
+from fineline.policy.rule import Rule
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.torch_facts.spellings import OWN
 from fineline.tracing.interp import Call, Interp
@@ -89,7 +91,8 @@ class TrialTensors(TensorOps):
     # What the code may change of PyTorch's state.
     states = frozenset({torch._C._set_grad_enabled})
 
-    def __init__(self, later: bool, opposite: bool) -> None:
+    def __init__(self, later: bool, opposite: bool, before: TensorOps) -> None:
+        super().__init__(before)
         self.later, self.opposite = later, opposite
 
     def call(self, call: Call, kind: str | None) -> Frame | None:
@@ -105,7 +108,7 @@ class TrialTensors(TensorOps):
         return super().call(call, kind)
 
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
-        if interp.opaque is not None or is_a(fn, CustomOpDef):
+        if interp.nested.opaque is not None or is_a(fn, CustomOpDef):
             raise NotCapturable
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
         if name.partition("::")[0] not in OWN:
@@ -140,21 +143,25 @@ class Trial(Interpreter):
         ``again``: it may be differentiated itself.
         """
         super().__init__(outer.options, outer.lessons, trace=outer.trace)
-        self.outer, self.again = outer, again
+        self.outer, self.nested.in_backward = outer, again
         # A function in it may have to be differentiated as that one says; but not those in its own backward.
-        self.trial = outer.trial if again and not outer.again else None
+        self.nested.make_trial = outer.nested.make_trial if again and not outer.nested.in_backward else None
         self.use(outer.backing.inner())
-        self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
-        self.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
-        self.shows_layouts = outer.shows_layouts
-        self.tensors = TrialTensors(later, opposite)
+        self.exceptions.handled, self.limits.depth, self.rules = outer.exceptions.handled, outer.limits.depth, outer.rules
+        self.nested.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
+        self.tensors.shows_layouts = outer.tensors.shows_layouts
+        self.tensors = TrialTensors(later, opposite, self.tensors)
         self.recorder: Any = Part()
         for name, tensors in given.items():
             for t in tensors:
                 self.recorder.placeholder(t, name, None)
         self.given, self.made = [t for tensors in given.values() for t in tensors], made
         memory = self.recorder.mutated = _Memory([self.backing.memory(self, t) for t in self.given], writes)
-        self.undoable, self.mutations = writes, _ReadOnly(outer.trace.mutations, memory.given)
+        self.tensors.undoable, self.mutations = writes, _ReadOnly(outer.trace.mutations, memory.given)
+
+    @property
+    def fired(self) -> Counter[Rule] | None:
+        return self.outer.fired
 
     @property
     def either(self) -> bool:
@@ -184,12 +191,12 @@ class Trial(Interpreter):
             raise NotCapturable
         return value
 
-    def raised(self, e: BaseException) -> Frame:
+    def raised(self, e: BaseException, anew: bool = False, again: bool = False) -> Frame:
         if is_a(e, (NotCapturable, CaptureAborted)):
             # Past all handlers of the user's. The capture around it is given up with the same error.
-            self.outer.abandoned = self.abandoned
+            self.outer.outcome.abandoned = self.outcome.abandoned
             raise e
-        return super().raised(e)
+        return super().raised(e, anew, again)
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
         return self.outer.refusal(error, text, f, rule)

@@ -231,7 +231,7 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return call.finish(args[0])
     spec, method = spec_of(key), is_a(key, INSTANCE_METHODS)
-    if interp.unsteady and spec.effect != "unknown" and (spec.reads != "none" or method):
+    if interp.varying.unsteady and spec.effect != "unknown" and (spec.reads != "none" or method):
         _ask_contents(call, key, spec)
     if (interp.backing.may_be_symbolic or trace.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
         if interp.backing.may_be_symbolic and any([holds(a) for a in call.values()]):
@@ -304,8 +304,8 @@ def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
             read_as_index(interp, args[at], call.fn, args, kwargs)
     if spec.number and len(args) == 1 and is_a(args[0], Tensor):
         interp.tensors.sign(interp, key, tuple(args))
-        if interp.known.has(args[0], trace.recorder.mutated):
-            return call.finish(call.fn(interp.known.numbers(args[0])))
+        if interp.tensors.known.has(args[0], trace.recorder.mutated):
+            return call.finish(call.fn(interp.tensors.known.numbers(args[0])))
         if interp.tensors.reads(interp, args[0]):
             return interp.tensors.number(interp, call.frame, key, args[0], call.then)
         raise call.graph_break("FL502", f"{describe(call.fn)} reads a tensor's values")
@@ -342,17 +342,17 @@ def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict
 
 def _ask(call: Call, key: Any, spec: CallableSpec) -> None:
     """Sees to it that a call that asks for a number which has varied before runs at a graph break."""
-    if (not is_a(key, type) or spec.makes_value) and call.interp.varied(call.frame, call.values()):
+    if (not is_a(key, type) or spec.makes_value) and call.interp.varying.numbers_vary(call.interp, call.frame, call.values()):
         raise call.graph_break("FL448", f"{describe(call.fn)} asks for a number that varies")
 
 
 def _ask_contents(call: Call, key: Any, spec: CallableSpec) -> None:
     """Sees to it that a call that reads all of a container, which has held more or less before, runs at a graph break."""
     # These read a list item by item, or not at all.
-    f, unlike = call.frame, call.interp.unlike
+    interp, f = call.interp, call.frame
     spared = call.args[:1] if spec.appends else [a for a in call.args if type(a) is list] if spec.list_reader else ()
     for a in call.values():
-        if is_a(a, MANY) and not any([a is one for one in spared]) and unlike(f, a):
+        if is_a(a, MANY) and not any([a is one for one in spared]) and interp.varying.contents_vary(interp, f, a):
             reason = f"{describe(call.fn)} reads a {type(a).__name__} that holds more or less each time"
             looped = call.then is None and f.info.instructions[f.ip].name == "GET_ITER"
             if key in ITERATORS and not looped:
@@ -362,7 +362,8 @@ def _ask_contents(call: Call, key: Any, spec: CallableSpec) -> None:
                 # What the result holds would have to be known in turn.
                 raise GraphBreak(_iterated, (call.fn, *call.args), call.kwargs, "FL448", reason)
             raise call.graph_break("FL448", reason)
-        if type(a) in LIST_READERS and not spec.list_reader and any([unlike(f, each.held) for each in unread_lists(call.trace, a)]):
+        lists = unread_lists(call.trace, a) if type(a) in LIST_READERS and not spec.list_reader else ()
+        if any([interp.varying.contents_vary(interp, f, each.held) for each in lists]):
             raise call.graph_break("FL448", f"{describe(call.fn)} reads what is left of a list that holds more or less each time")
 
 
@@ -371,7 +372,7 @@ def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def stand_in(interp: Interp, f: Frame, made: Any, then: Delivery | None) -> Frame | None:
-    interp.stand_ins += [weakref.ref(it) for it in (made if is_a(made, tuple) else (made,))]
+    interp.stand_ins.add(made if is_a(made, tuple) else (made,))
     return interp.finish(f, made, then)
 
 
@@ -474,7 +475,7 @@ def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
 def _is_of_any_length(interp: Interp, held: list) -> bool:
     """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
     src = interp.trace.sources.get(held)
-    return src is not None and interp.unsteady.get(src.text()) == "length"
+    return src is not None and interp.varying.unsteady.get(src.text()) == "length"
 
 
 def _only_grows(trace: SegmentTrace, target: Any) -> bool:

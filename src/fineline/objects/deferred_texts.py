@@ -96,7 +96,7 @@ def _join(*parts: str) -> str:
 
 def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
     trace = interp.trace
-    if is_a(trace.recorder, Part) or interp.subgraphs or interp.opaque is not None or interp.merged is not None or is_own(f.info.code):
+    if is_a(trace.recorder, Part) or interp.nested.any() or is_own(f.info.code):
         return False
     core: Any = torch._C
     modes = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]
@@ -176,22 +176,22 @@ def _state(trace: SegmentTrace, args: tuple) -> tuple:
 def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
     # On fakes nothing of the user's runs.
     live = interp.backing.real
-    interp.outside, interp.computing = "eager" if live else "", not live
+    interp.eager.outside, interp.eager.computing = "eager" if live else "", not live
     try:
-        with interp.pause.interrupted():
+        with interp.eager.pause.interrupted():
             value = interp.native(fn, args, None) if live else _stand_in(interp, f, fn, args)
     except Exception as e:
         let_pass(e)
         # A graph break raises it as the user's.
         return None
     finally:
-        interp.outside, interp.computing = "", False
+        interp.eager.outside, interp.eager.computing = "", False
     if type(value) is not str or not value:
         return None
     # Those of one letter are one object.
     value = "".join([value, ""])
-    forget_dead(interp.texts)
-    interp.texts[value] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
+    forget_dead(interp.trace.texts)
+    interp.trace.texts[value] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
     return value
 
 
@@ -202,7 +202,7 @@ def given(interp: Interp, v: Any, src: Source) -> Any:
     if value is v or src.checked:
         return trace.read(v, src)
     trace.put_off(value, src)
-    interp.texts[value] = Text(value, None, (), src.text(), None, ())
+    interp.trace.texts[value] = Text(value, None, (), src.text(), None, ())
     return value
 
 
@@ -210,7 +210,7 @@ def _stand_in(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str:
     """Returns what stands for a text in fake mode, if such a text can be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
         fn(*[tuple([_sample(interp, x) for x in a]) if type(a) in _TUPLES else _sample(interp, a) for a in args])
-    return f"<text {len(interp.texts)} made at {f.file}:{f.line}>"
+    return f"<text {len(interp.trace.texts)} made at {f.file}:{f.line}>"
 
 
 def _sample(interp: Interp, x: Any) -> Any:
@@ -228,7 +228,7 @@ def known_next_time(interp: Interp, text: Text) -> None:
     if text.fn is None:
         # It is there: from here on it is one that is guarded.
         interp.trace.settle(text.value)
-        del interp.texts[text.value]
+        del interp.trace.texts[text.value]
         return
     places = set()
     found = [text]
@@ -238,8 +238,8 @@ def known_next_time(interp: Interp, text: Text) -> None:
             return
         places.add(text.place)
         for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
-            if x in interp.texts:
-                found.append(interp.texts[x])
+            if x in interp.trace.texts:
+                found.append(interp.trace.texts[x])
             elif is_a(x, Tensor) or unknown(x):
                 return
     if not places <= interp.lessons.specialized_texts:
@@ -250,9 +250,9 @@ def known_next_time(interp: Interp, text: Text) -> None:
 def make_first(call: Call, given: Iterable[Any]) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
     interp = call.interp
-    for text in [interp.texts[a] for a in given if a in interp.texts]:
+    for text in [interp.trace.texts[a] for a in given if a in interp.trace.texts]:
         known_next_time(interp, text)
-        if text.value not in interp.texts:
+        if text.value not in interp.trace.texts:
             continue
         reason = f"the text of a tensor, made at {text.where}, is given to {describe(call.fn)}"
         raise GraphBreak(read, (text.value,), None, "FL417", reason).to(call.again())
@@ -264,9 +264,10 @@ def read(text: str) -> None:
 
 def begin_segment(interp: Interp) -> None:
     """Starts the trace of a new segment. It keeps the dict of deferred texts, because the running loop uses it."""
-    interp.texts.clear()
+    texts = interp.trace.texts
+    texts.clear()
     interp.trace = SegmentTrace(interp)
-    interp.trace.texts = interp.texts
+    interp.trace.texts = texts
 
 
 def forget_dead(texts: AddressMap[Text]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
 from fineline.objects import c_calls
@@ -55,9 +55,9 @@ def _namespace(interp: Interp, f: Frame) -> Any:
     """Returns a frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
     f = _users(f)
     trace, code = interp.trace, f.info.code
-    if f.namespace is None:
-        f.namespace = trace.fresh({})
-    out = f.namespace
+    out = f.extras.namespace
+    if out is None:
+        out = f.own_extras().namespace = trace.fresh({})
     src = trace.sources.get(out)
     if src is not None and trace.active:
         trace.expand(out)
@@ -98,11 +98,10 @@ def _of_frame(call: Call) -> Frame | None:
     if found is not None and name == "f_lineno":
         return call.finish(found.line)
     if name == "f_locals" and is_stand_in(frame.f_code):
-        if found is None or not found.whole:
+        if found is None or not found.extras.whole:
             _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
-            interp.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
-            raise CaptureAborted
+            raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
         if found.info.code not in interp.lessons.inspected_functions:
             _look_at(interp, f)
         return call.finish(_namespace(interp, found))
@@ -147,14 +146,14 @@ def _vars(call: Call) -> Frame | None:
 
 
 def _exc_info(call: Call) -> Frame | None:
-    e = call.interp.handled
+    e = call.interp.exceptions.handled
     if e is None:
         return call.finish(call.interp.native(sys.exc_info, (), None))
     return call.finish((type(e), e, traceback_of(e, call.trace)))
 
 
 def _exception(call: Call) -> Frame | None:
-    return call.finish(call.interp.handled if call.interp.handled is not None else call.interp.native(sys.exception, (), None))
+    return call.finish(call.interp.exceptions.handled if call.interp.exceptions.handled is not None else call.interp.native(sys.exception, (), None))
 
 
 def _call_weakref(call: Call) -> Frame | None:

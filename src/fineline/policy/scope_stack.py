@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Protocol
 
 from fineline.guards.policy_epoch import RULEBOOK
+from fineline.policy.rule import Rule
+
+
+class Block(Protocol):
+    """A policy, which has rules."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
 
 
 class Scope:
@@ -13,36 +21,36 @@ class Scope:
 
     def __init__(self) -> None:
         self._local = threading.local()
-        self._process: Any = None
+        self._process: Block | None = None
 
     @property
-    def blocks(self) -> tuple:
+    def blocks(self) -> tuple[Block | None, ...]:
         """Returns the policies of the blocks that this thread is in, the outermost first."""
         return getattr(self._local, "blocks", ())
 
     @property
-    def disabled_by(self) -> Any:
+    def disabled_by(self) -> Rule | None:
         """Returns the rule of the innermost block in which nothing is captured; None outside of such blocks."""
         rules = getattr(self._local, "disabled_by", ())
         return rules[-1] if rules else None
 
     @property
-    def process(self) -> Any:
+    def process(self) -> Block | None:
         return self._process
 
     @process.setter
-    def process(self, policy: Any) -> None:
+    def process(self, policy: Block | None) -> None:
         self._process = policy
         RULEBOOK.changed()
 
-    def set_blocks(self, blocks: tuple) -> None:
+    def set_blocks(self, blocks: tuple[Block | None, ...]) -> None:
         """Sets the blocks that this thread is in."""
         self._set(blocks)
 
-    def enter(self, policy: Any) -> None:
+    def enter(self, policy: Block | None) -> None:
         self._set((*self.blocks, policy))
 
-    def disable(self, rule: Any) -> None:
+    def disable(self, rule: Rule) -> None:
         """Enters, on this thread, a block in which nothing is captured."""
         self._local.disabled_by = (*getattr(self._local, "disabled_by", ()), rule)
         self.enter(None)
@@ -55,7 +63,7 @@ class Scope:
     def leave(self) -> None:
         self._set(self.blocks[:-1])
 
-    def _set(self, blocks: tuple) -> None:
+    def _set(self, blocks: tuple[Block | None, ...]) -> None:
         self._local.blocks = blocks
         RULEBOOK.set_blocks(blocks)
 

@@ -14,7 +14,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.code import CO_GENERATOR
 from fineline.fake.fake_tensors import Fakes
-from fineline.frames.frame import Frame, stack
+from fineline.frames.frame import Frame, FramePlaces, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
 from fineline.identity import AddressSet
@@ -47,7 +47,7 @@ class Tree:
         self.root = Node(name, *place, "captured")
         self.under_way = [self.root]
         # By place after a graph break: the nodes of the frames that were last suspended there, the innermost first.
-        self.left: dict[Any, list[Node | None]] = {}
+        self.left: dict[FramePlaces, list[Node | None]] = {}
         self._size = 1
 
     def add(self, parent: Node, name: str, place: tuple[str, int], colour: str) -> Node:
@@ -174,7 +174,7 @@ class _WatchedCalls(Interpreter):
 
     def node_of(self, f: Frame | None) -> Node:
         while f is not None:
-            node: Node | None = getattr(f, "node", None)
+            node = f.extras.node
             if node is not None:
                 return node
             f = f.back
@@ -198,7 +198,7 @@ class _WatchedCalls(Interpreter):
         self.new_operators.append((node, operators))
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
-        if self.opaque is not None:
+        if self.nested.opaque is not None:
             return
         f, caller = self.frame, self.node_of(self.frame)
         while f is not None and f.info.code in _PASSED:
@@ -223,14 +223,14 @@ class _WatchedCalls(Interpreter):
         self.bodies, self.latest, self.new_nodes, self.new_operators = [], [], [], []
 
     def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
-        opaque = self.opaque
+        opaque = self.nested.opaque
         frame = super().push_function(f, fn, args, kwargs, then)
         code: CodeType = fn.__code__
         name: str = fn.__qualname__
         passed = is_own(code) or code in _PASSED
         if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
             colour = "opaque" if opaque is not None else "captured" if self.trace.active else "eager"
-            frame.node = self.add(self.node_of(f), name, (code.co_filename, code.co_firstlineno), colour)
+            frame.own_extras().node = self.add(self.node_of(f), name, (code.co_filename, code.co_firstlineno), colour)
         return frame
 
 
@@ -256,40 +256,40 @@ class WatchedTrial(_WatchedBody):
     """The interpreter of an autograd function that is watched."""
 
     def __init__(
-        self, outer: Any, given: Mapping[str, Iterable[Tensor]], made: AddressSet, later: bool = False, writes: bool = False,
+        self, outer: Interpreter, given: Mapping[str, Iterable[Tensor]], made: AddressSet, later: bool = False, writes: bool = False,
         opposite: bool = False, again: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(outer, given, made, later, writes, opposite, again)
-        self.tensors = WatchedTrialTensors(later, opposite)
+        self.tensors = WatchedTrialTensors(later, opposite, self.tensors)
         self.watch_body()
 
 
 class WatchedBody(_WatchedBody, BodyInterpreter):
     """The interpreter of a control-flow operator's body that is watched."""
 
-    def __init__(self, outer: Any, fakes: Fakes, indices: bool) -> None:
+    def __init__(self, outer: Interpreter, fakes: Fakes, indices: bool) -> None:
         super().__init__(outer, fakes, indices)
-        self.tensors = WatchedBodyTensors(indices, self.recorder)
+        self.tensors = WatchedBodyTensors(indices, self.recorder, self.tensors)
         self.watch_body()
 
 
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost) -> None:
+    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
         super().__init__(options, lessons, host)
-        self.trial, self.inside = WatchedTrial, WatchedBody
-        self.tensors = _Counting()
+        self.nested.make_trial, self.nested.make_body = WatchedTrial, WatchedBody
+        self.tensors = _Counting(self.tensors)
         self.watch(tree)
 
-    def note_break(self, place: Any) -> None:
-        self.tree.left[place] = [getattr(f, "node", None) for f in stack(self.frame)]
+    def note_break(self, place: FramePlaces) -> None:
+        self.tree.left[place] = [f.extras.node for f in stack(self.frame)]
         self._begin_segment()
 
-    def note_continuation(self, place: Any) -> None:
+    def note_continuation(self, place: FramePlaces) -> None:
         for f, node in zip(stack(self.frame), self.tree.left.get(place, ()), strict=False):
             if node is not None:
-                f.node = node
+                f.own_extras().node = node
 
     def beyond(self, graph_break: GraphBreak) -> Any:
         with EagerCalls(self.tree, _code_of(_called(graph_break))):
@@ -298,7 +298,7 @@ class Watched(_WatchedCalls):
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         fn = _called(graph_break)
         code = _code_of(fn)
-        if self.opaque is not None or (code is not None and is_own(code)):
+        if self.nested.opaque is not None or (code is not None and is_own(code)):
             return super().at_graph_break(graph_break)
         place = (code.co_filename, code.co_firstlineno) if code is not None else user_place(self.frame, None)
         name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__

@@ -67,12 +67,12 @@ class FrameRunner:
         interp = Interpreter(self.options, self.lessons, trace=SegmentTrace(self), call_out=functools.partial(self._call_out, fn.__code__))
         interp.trace.active = False
         try:
-            interp.eager_frame = interp.push_function(None, fn, values, kwargs)
+            interp.eager.frame = interp.push_function(None, fn, values, kwargs)
             result = interp.run()
         except Finished as done:
             result = done.value
         finally:
-            interp.eager_frame = interp.frame = None
+            interp.eager.frame = interp.frame = None
         # Each step of a generator runs in such a frame.
         return real_generator(result) if type(result) is InterpretedGenerator else result
 

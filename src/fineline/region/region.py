@@ -135,7 +135,7 @@ class Region:
                 # Also if nothing is captured.
                 self.reports.tell_tree(self.watch)
 
-    def failed(self, error: BaseException, program: Any) -> None:
+    def failed(self, error: BaseException, program: ResidualProgram) -> None:
         """Restores PyTorch's state if ``error``, which a call that fits ``program`` raises, comes from outside."""
         if self._stopped_by(error):
             for op, _, _, facts in program.steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from torch.fx import GraphModule
 
@@ -22,6 +22,28 @@ SECTIONS = (
 
 # Calls that the text shows; a large model makes hundreds.
 MOST_CALLS = 40
+
+
+class ShownText(Protocol):
+    """The selector of a rule."""
+
+    @property
+    def text(self) -> str: ...
+
+
+class ShownRule(Protocol):
+    """A rule of a policy, as reports show it."""
+
+    @property
+    def verb(self) -> str: ...
+    @property
+    def selector(self) -> ShownText: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def place(self) -> str: ...
+    @property
+    def key(self) -> str: ...
 
 
 class Explanation(FamiliarNames):
@@ -174,7 +196,7 @@ class Explanation(FamiliarNames):
         return f"<pre>{text}</pre>"
 
 
-def rule_as_dict(rule: Any, times: int) -> dict[str, Any]:
+def rule_as_dict(rule: ShownRule, times: int) -> dict[str, Any]:
     """Returns a rule, and how often it decided something."""
     known = {"verb": rule.verb, "selector": rule.selector.text, "reason": rule.reason, "place": rule.place}
     return {**known, "key": rule.key, "times": times}

@@ -29,11 +29,11 @@ _OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
 @contextmanager
 def computing(interp: Interp) -> Iterator[None]:
     """Marks the operators in a block as not the user's."""
-    before, interp.computing = interp.computing, True
+    before, interp.eager.computing = interp.eager.computing, True
     try:
         yield
     finally:
-        interp.computing = before
+        interp.eager.computing = before
 
 
 class LiveBacking(Backing):
@@ -59,7 +59,7 @@ class LiveBacking(Backing):
         except Exception as e:
             let_pass(e)
             # An error that nobody handles leaves no program.
-            if not interp.trace.active or interp.opaque is not None or is_a(e, _OUT_OF) or not covered(interp.frame):
+            if not interp.trace.active or interp.nested.opaque is not None or is_a(e, _OUT_OF) or not covered(interp.frame):
                 raise
             if self._always(interp, fn, args, kwargs, e):
                 raise
@@ -146,7 +146,7 @@ class FakeBacking(Backing):
             raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
         if name.partition(".")[0] in QUANTIZING:
             raise _unfaked(fn, args, kwargs, "gives a quantized tensor, which no fake tensor stands for")
-        interp.computing = True
+        interp.eager.computing = True
         try:
             result = self._fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
             shape_env = self._fakes.mode.shape_env
@@ -169,7 +169,7 @@ class FakeBacking(Backing):
             graph_break.keeps_variables = True
             raise interp.only_live(graph_break) from None
         finally:
-            interp.computing = False
+            interp.eager.computing = False
 
     def run_on_fakes(self, fn: Any, args: Any, kwargs: dict | None) -> Any:
         return self._fakes.run(fn, args, kwargs)
@@ -177,7 +177,7 @@ class FakeBacking(Backing):
     def fold(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
         """Returns the operator's result on the tensors that have the numbers."""
         with computing(interp):
-            return fn(*[interp.known.numbers(a) for a in args], **(kwargs or {}))
+            return fn(*[interp.tensors.known.numbers(a) for a in args], **(kwargs or {}))
 
     def constants(self) -> ConstantTensors:
         return FakeConstants(self._fakes)
@@ -190,13 +190,13 @@ class FakeBacking(Backing):
         """Returns the fake of a tensor; a capture that can make none starts again on the real tensors."""
         if not is_a(t, Tensor):
             return t
-        before, interp.computing = interp.computing, True
+        before, interp.eager.computing = interp.eager.computing, True
         try:
             return self._fakes.twin(t)
         except NotFakeable as e:
             raise Restart("FL515", str(e)) from None
         finally:
-            interp.computing = before
+            interp.eager.computing = before
 
     def length(self, interp: Interp, t: Tensor) -> Any:
         # Of a tensor without dimensions Python says what is wrong.

@@ -31,8 +31,8 @@ def _entered(interp: Interp, f: Frame, mode: Any, then: Delivery | None, obj: An
         raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(Delivery(_keep, then, obj))
     recorder, grad_mode = interp.trace.recorder, torch.is_grad_enabled()
     # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.
-    interp.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
-    context = interp.trace.fresh(interp.inference_modes[-1])
+    interp.nested.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
+    context = interp.trace.fresh(interp.nested.inference_modes[-1])
     context.__enter__()
     recorder.record("call_function", _enter_inference_mode, (mode,), {}, context)
     entered = recorder.find(context)
@@ -57,7 +57,7 @@ def _leave(interp: Interp, f: Frame, context: Any, then: Delivery | None) -> Fra
     if node is None:
         raise GraphBreak(_exit_inference_mode, (context,), None, "FL501", REASON)
     _exit_inference_mode(context)
-    interp.inference_modes.remove(context)
+    interp.nested.inference_modes.remove(context)
     interp.trace.recorder.record("call_function", _exit_inference_mode, (node,), {}, None)
     return interp.finish(f, None, then)
 

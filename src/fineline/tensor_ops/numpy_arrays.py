@@ -104,7 +104,7 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
     allowed = interp.trace.active and interp.backing.restartable and interp.lessons.constant_arrays
-    if not allowed or not all([interp.arrays.constant(interp, v) for v in values]):
+    if not allowed or not all([interp.tensors.arrays.constant(interp, v) for v in values]):
         return None
     try:
         # What it would warn of is told at each call.
@@ -115,14 +115,14 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
         return None
     if not _usable(result):
         return None
-    interp.arrays.made(interp.trace, result)
+    interp.tensors.arrays.made(interp.trace, result)
     return (result,)
 
 
 def _call(call: Call) -> Frame | None:
     # One of them may be what the result is written into.
-    shared = any([type(v) is np.ndarray and call.interp.arrays.lies_in_shared(v) for v in call.values()])
-    if call.interp.varied(call.frame, call.values()):
+    shared = any([type(v) is np.ndarray and call.interp.tensors.arrays.lies_in_shared(v) for v in call.values()])
+    if call.interp.varying.numbers_vary(call.interp, call.frame, call.values()):
         raise call.graph_break("FL448", f"{c_calls.describe(call.fn)} asks for a number that varies")
     found = None if shared else computed(call.interp, call.fn, call.args, call.kwargs)
     if found is not None:
@@ -140,7 +140,7 @@ def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
 
 def write_item(interp: Interp, a: Any, key: Any, value: Any) -> bool:
     """Writes ``a[key] = value`` into an array; returns whether it could be done."""
-    return type(a) is np.ndarray and not interp.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None
+    return type(a) is np.ndarray and not interp.tensors.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None
 
 
 # -- tensors of them -----------------------------------------------------------------------------------------------------
@@ -188,10 +188,10 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
         return None
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    if modes or interp.opaque is not None or interp.subgraphs or not interp.backing.restartable or not _is_plain(a):
+    if modes or interp.nested.opaque is not None or interp.nested.subgraphs or not interp.backing.restartable or not _is_plain(a):
         return None
-    src, constant = trace.sources.get(a), interp.arrays.constant(interp, a)
-    if constant and fn in SHARING and interp.arrays.lies_in_shared(a):
+    src, constant = trace.sources.get(a), interp.tensors.arrays.constant(interp, a)
+    if constant and fn in SHARING and interp.tensors.arrays.lies_in_shared(a):
         return None
     if not constant and (src is None or torch.is_inference_mode_enabled() is not trace.start_ambient.inference_mode):
         return None
@@ -212,15 +212,15 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
         trace.pin(held, "array")
     else:
         assert src is not None, "an array that is not constant has a source"
-        trace.load(held, trace.guards.access(src, "member", TensorOf(len(interp.arrays.shown.setdefault(a, []))), held))
-        interp.arrays.shown[a].append(held)
+        trace.load(held, trace.guards.access(src, "member", TensorOf(len(interp.tensors.arrays.shown.setdefault(a, []))), held))
+        interp.tensors.arrays.shown[a].append(held)
     if shared:
         return held
     if not interp.backing.real:
         result = interp.backing.run(interp, form, (held,), given)
     interp.tensors.record(interp, "call_method", form.__name__, (trace.to_fx(held),), {k: trace.to_fx(v) for k, v in given.items()}, result)
     if fn in SHARING:
-        interp.arrays.shared.append((a, result))
+        interp.tensors.arrays.shared.append((a, result))
     return result
 
 

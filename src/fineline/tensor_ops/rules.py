@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fineline.fake.dispatch_trace import dispatched
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import CaptureAborted, GraphBreak
+from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
@@ -119,8 +119,8 @@ def _bound(fn: Any, args: Any) -> Any:
 
 def forbid(interp: Interp, fn: Any, rule: Rule, args: Any = ()) -> None:
     """Gives the capture up, with an error that names the user's line."""
-    interp.abandoned = interp.refusal("FL105", describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else ""), interp.frame, str(rule))
-    raise CaptureAborted
+    text = describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else "")
+    raise interp.outcome.abandon(interp.refusal("FL105", text, interp.frame, str(rule)))
 
 
 def _forbid(call: Call, rule: Rule) -> Frame | None:

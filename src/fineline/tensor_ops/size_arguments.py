@@ -91,8 +91,8 @@ def _size(call: Call, a: Any) -> Any:
     mutated = interp.trace.recorder.mutated
     # Several storages may lie in the memory of one array of NumPy's.
     stale = mutated and a in interp.trace.sources
-    if not stale and interp.known.has(a, mutated):
-        return interp.known.numbers(a).item()
+    if not stale and interp.tensors.known.has(a, mutated):
+        return interp.tensors.known.numbers(a).item()
     if unbacked.readable(interp, a):
         return unbacked.item(interp, a)
     if not stale and guardable(interp, a):
@@ -109,7 +109,7 @@ def _sized(interp: Interp, f: Frame, value: int, then: Delivery | None, fn: Any,
         kwargs = kwargs and {k: v if k in values else _with_size(v, t, value) for k, v in kwargs.items()}
         return interp.call(f, fn, _with_size(list(args), t, value), kwargs, then)
     interp.trace.settle(value)
-    interp.known.add(t, interp.trace.recorder.mutated)
+    interp.tensors.known.add(t, interp.trace.recorder.mutated)
     return interp.call(f, fn, list(args), kwargs, then)
 
 
@@ -131,7 +131,7 @@ def subscript(interp: Interp, key: Any) -> Any:
 def guardable(interp: Interp, t: Any) -> bool:
     """Returns whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
     trace = interp.trace
-    if type(t) is not Tensor or interp.opaque is not None or t not in trace.sources or t.dim() or t.dtype not in INTEGERS:
+    if type(t) is not Tensor or interp.nested.opaque is not None or t not in trace.sources or t.dim() or t.dtype not in INTEGERS:
         return False
     # Elsewhere guards would wait for the device at each call.
     if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):

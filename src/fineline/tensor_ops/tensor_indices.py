@@ -33,15 +33,15 @@ def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
 def _push(call: Call) -> Frame | None:
     if not call.trace.active:
         return call.run_natively()
-    if (type(call.args[0]).__module__, type(call.args[0]).__qualname__) != _MODE or call.interp.opaque is not None:
+    if (type(call.args[0]).__module__, type(call.args[0]).__qualname__) != _MODE or call.interp.nested.opaque is not None:
         raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")
-    call.interp.indices.append(call.args[0])
+    call.interp.nested.index_modes.append(call.args[0])
     return call.finish(None)
 
 
 def _pop(call: Call) -> Frame | None:
-    if call.interp.indices:
-        return call.finish(call.interp.indices.pop())
+    if call.interp.nested.index_modes:
+        return call.finish(call.interp.nested.index_modes.pop())
     if not call.trace.active:
         return left(call, call.native())
     raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")

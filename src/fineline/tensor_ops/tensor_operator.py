@@ -29,7 +29,6 @@ from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_write
 from fineline.tensor_ops.requires_grad import dormant
 from fineline.tensor_ops.size_arguments import SUBSCRIPTS, subscript
 from fineline.tensor_ops.speculation import settle_raising, writes_outside, writes_too_soon
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.symbolic_forms import form_of
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
@@ -140,7 +139,7 @@ class TensorOperator:
             self.args = [self.args[0], subscript(interp, self.args[1])]
         if trace.symbols is not None:
             self._lower_numbers()
-        if interp.indices and (places := numbers_in_tensors(self.fn, self.args)) is not None:
+        if interp.nested.index_modes and (places := numbers_in_tensors(self.fn, self.args)) is not None:
             self.fn, self.args = torch.ops.aten.index.Tensor, (self.args[0], places)
         if interp.lessons.dense_only and any(map(scattered, self.all_args)):
             raise self.graph_break("FL522", "takes a sparse, nested or quantized tensor")
@@ -157,9 +156,9 @@ class TensorOperator:
     def _lower_numbers(self) -> None:
         """Finds the form for numbers that only the graph knows, with checks of what eager code refuses."""
         interp = self.interp
-        if interp.subgraphs and unbacked.used(self.args, self.kwargs):
+        if interp.nested.subgraphs and unbacked.used(self.args, self.kwargs):
             # What only the graph knows belongs to the outermost graph.
-            give_up_subgraphs(interp)
+            interp.nested.give_up_subgraphs(interp.trace)
         if self.fn in SUBSCRIPTS:
             try:
                 self.fn, self.args = unbacked.subscript(interp, self.fn, self.args)
@@ -220,7 +219,7 @@ class TensorOperator:
 
     def note_facts(self, result: Any) -> None:
         """Notes what is known of the sizes and the numbers of its result."""
-        interp, known, mutated = self.interp, self.interp.known, self.interp.trace.recorder.mutated
+        interp, known, mutated = self.interp, self.interp.tensors.known, self.interp.trace.recorder.mutated
         if self.sizes is Foresight.UNFORESEEN:
             interp.trace.recorder.unmeasure(result)
         if self.fn in FOLDED and known.all_known(self.args, mutated) and not (interp.backing.may_be_symbolic and holds(self.args)):

@@ -25,6 +25,7 @@ from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen
+from fineline.tensor_ops.numpy_arrays import Arrays
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.requires_grad import set_requires_grad
 from fineline.tensor_ops.rules import call_ruled, forbid, operator_break, operator_rule
@@ -37,7 +38,7 @@ from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import answers_before
 from fineline.torch_facts.unguarded_sizes import Foresight
-from fineline.tracing.constant_tensors import READERS
+from fineline.tracing.constant_tensors import READERS, ConstantTensors
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MutationLog
@@ -68,15 +69,24 @@ SIGNS: Mapping[Any, str] = MappingProxyType(
 class TensorOps:
     """The interpreter's dealings with tensors."""
 
+    def __init__(self, before: TensorOps | None = None) -> None:
+        """Sets up the operators. ``before``: those in whose place these come; what is known of tensors stays."""
+        self.known: ConstantTensors = before.known if before is not None else ConstantTensors()
+        self.arrays: Arrays = before.arrays if before is not None else Arrays()
+        # Whether a backend sees the graph, and with it the layout of what each operator gives.
+        self.shows_layouts: bool = before.shows_layouts if before is not None else False
+        # Whether writes into tensors may have to be taken back.
+        self.undoable: bool = before.undoable if before is not None else True
+
     def call(self, call: Call, kind: str | None) -> Frame | None:
         """Calls a torch callable of the given class (see `torch_facts.callables`)."""
         interp, trace, fn = call.interp, call.trace, call.fn
         args, kwargs = call.args, call.kwargs
         if not trace.active:
             return call.run_natively()
-        if interp.opaque is not None:
+        if interp.nested.opaque is not None:
             self.wrote(interp, targets_of(fn, args, kwargs))
-            return call.finish(interp.opaque.run(interp, fn, args, kwargs, kind))
+            return call.finish(interp.nested.opaque.run(interp, fn, args, kwargs, kind))
         if interp.rules is not None:
             rule = operator_rule(interp, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
@@ -148,8 +158,8 @@ class TensorOps:
     def _read_data(self, call: Call) -> Frame | None:
         """Calls a function that reads the numbers in a tensor: they are known, or become symbols."""
         interp, trace, fn, args = call.interp, call.trace, call.fn, call.args
-        if fn in READERS and interp.known.all_known(args, trace.recorder.mutated):
-            result = fn(*[interp.known.numbers(a) for a in args], **(call.kwargs or {}))
+        if fn in READERS and interp.tensors.known.all_known(args, trace.recorder.mutated):
+            result = fn(*[interp.tensors.known.numbers(a) for a in args], **(call.kwargs or {}))
             return call.finish(trace.fresh(result) if type(result) is list else result)
         if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(interp, args[0]):
             return self.number(interp, call.frame, fn, args[0], call.then)
@@ -173,9 +183,9 @@ class TensorOps:
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
         """Runs and records one tensor operator; returns its result. ``used``: the caller needs the result, so that no graph break may follow."""
         trace = interp.trace
-        if interp.opaque is not None:
+        if interp.nested.opaque is not None:
             self.wrote(interp, targets_of(fn, args, kwargs))
-            return interp.opaque.run(interp, fn, args, kwargs, "op")
+            return interp.nested.opaque.run(interp, fn, args, kwargs, "op")
         if interp.rules is not None:
             self._ruled(interp, fn, args, kwargs)
         call = TensorOperator(interp, fn, args, kwargs)
@@ -230,7 +240,7 @@ class TensorOps:
         """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
         if targets and not interp.backing.real:
             interp.backing.forget_numbers()
-        mutations = interp.trace.mutations if interp.undoable and interp.backing.real else None
+        mutations = interp.trace.mutations if interp.tensors.undoable and interp.backing.real else None
         if reshapes and mutations is not None:
             # What has counted writes together with the tensor does so no more.
             for src in interp.trace.sources.values():
@@ -243,7 +253,7 @@ class TensorOps:
 
     def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None:
         """Applies the rules about a tensor's method to a builtin function or infix operator that calls it, maybe inside a ``call``."""
-        if interp.rules is not None and interp.opaque is None:
+        if interp.rules is not None and interp.nested.opaque is None:
             self._ruled(interp, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
 
     def _ruled(self, interp: Interp, fn: Any, args: Any, kwargs: Any, call: tuple | None = None) -> None:
@@ -278,10 +288,10 @@ class TensorOps:
         """Records a node in the graph, and the user's line that it comes from."""
         recorder = interp.trace.recorder
         recorder.only_state = False
-        interp.jumps = 0
+        interp.limits.jumps = 0
         frame = interp.frame
         origin = origin_of(interp.trace, frame) if frame is not None else None
-        layout = layout_of(result) if interp.shows_layouts else None
+        layout = layout_of(result) if interp.tensors.shows_layouts else None
         recorder.record(op, target, fx_args, fx_kwargs, result, origin=origin, layout=layout, untyped=untyped)
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
@@ -290,8 +300,8 @@ class TensorOps:
     def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
         """Returns a tensor's attribute that C computes."""
         trace = interp.trace
-        if interp.opaque is not None:
-            return interp.opaque.run(interp, getattr, (t, name), None, kind)
+        if interp.nested.opaque is not None:
+            return interp.nested.opaque.run(interp, getattr, (t, name), None, kind)
         if overrides(t):
             raise GraphBreak(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
         if name in CHANGED_BY_WRITES and t in trace.sources and _written(interp, t):

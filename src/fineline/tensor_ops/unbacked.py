@@ -17,7 +17,6 @@ from fineline.frames.frame import Frame
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Handler, Interp
@@ -44,9 +43,9 @@ WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error me
 def readable(interp: Interp, t: Any) -> bool:
     """Returns whether the number in ``t`` may be a symbol."""
     symbols = interp.trace.symbols
-    if symbols is not None and interp.known.number(t, interp.trace.recorder.mutated) is not None:
+    if symbols is not None and interp.tensors.known.number(t, interp.trace.recorder.mutated) is not None:
         return True
-    return symbols is not None and symbols.scalars and interp.tensors.symbolic and interp.opaque is None and is_a(t, Tensor) and t.numel() == 1
+    return symbols is not None and symbols.scalars and interp.tensors.symbolic and interp.nested.opaque is None and is_a(t, Tensor) and t.numel() == 1
 
 
 def read(interp: Interp, fn: Any, t: Tensor) -> Any:
@@ -86,12 +85,12 @@ def used(args: Any, kwargs: dict | None) -> bool:
 
 def item(interp: Interp, t: Tensor) -> Any:
     """Returns the number in ``t``."""
-    known = interp.known.number(t, interp.trace.recorder.mutated)
+    known = interp.tensors.known.number(t, interp.trace.recorder.mutated)
     if known is not None:
         return known
-    if interp.subgraphs:
+    if interp.nested.subgraphs:
         # Symbols belong to the outermost graph.
-        give_up_subgraphs(interp)
+        interp.nested.give_up_subgraphs(interp.trace)
     trace = interp.trace
     fx = trace.to_fx(t)
     new = trace.symbols.shapes.pending_fresh_unbacked_symbols
@@ -117,7 +116,7 @@ def listed(interp: Interp, t: Tensor) -> Any:
 def listable(interp: Interp, t: Tensor) -> bool:
     """Returns whether ``t`` has a known number of numbers, and not too many."""
     symbols = interp.trace.symbols
-    if symbols is None or not symbols.scalars or not interp.tensors.symbolic or interp.opaque is not None:
+    if symbols is None or not symbols.scalars or not interp.tensors.symbolic or interp.nested.opaque is not None:
         return False
     sizes = interp.backing.memory(interp, t).shape
     return not any([unknown(n) for n in sizes]) and math.prod([settled(n) for n in sizes]) <= LONGEST
@@ -183,8 +182,8 @@ def _check(call: Call) -> Frame | None:
     error, condition, message = call.args
     if not unknown(condition):
         return call.interpret()
-    if call.interp.subgraphs:
-        give_up_subgraphs(call.interp)
+    if call.interp.nested.subgraphs:
+        call.interp.nested.give_up_subgraphs(call.interp.trace)
     text = WITHOUT_MESSAGE if message is None else _constant(message)
     call.trace.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
     return call.finish(None)

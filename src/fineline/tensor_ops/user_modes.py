@@ -33,7 +33,7 @@ def watching() -> str | None:
 
 def left(call: Call, mode: Any) -> Frame | None:
     """Delivers a user mode that has ended; the capture continues after the outermost one."""
-    if call.interp.resumes and not call.trace.active and None not in SCOPE.blocks and watching() is None:
+    if call.interp.eager.resumes and not call.trace.active and None not in SCOPE.blocks and watching() is None:
         raise GraphBreak(_given, (mode,), None, "FL430", "a block under a mode ends")
     return call.finish(mode)
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor
+from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.bytecode.code import CodeInfo
 from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import DataDependentBranch, Delivery, GraphBreak, Restart
+from fineline.frames.run_limits import RunLimits
+from fineline.frames.stand_ins import StandIns
 from fineline.frames.stub_frames import Place
+from fineline.frames.trail import Origin
+from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
+from fineline.policy.policy import Policy
 from fineline.policy.rule import Rule
+from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.constant_tensors import ConstantTensors
-from fineline.tracing.gc_pause import Pause
+from fineline.tracing.eager_code import EagerCode
+from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.lessons import Lessons
+from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.segment_trace import SegmentTrace
+from fineline.tracing.varying_reads import VaryingReads
 
 
 class InterpreterOptions(Protocol):
@@ -30,7 +41,7 @@ class InterpreterOptions(Protocol):
     @property
     def force_graph_breaks(self) -> bool: ...
     @property
-    def policy(self) -> Any: ...
+    def policy(self) -> Policy | None: ...
     @property
     def verify(self) -> bool: ...
     @property
@@ -43,7 +54,14 @@ class Operators(Protocol):
     symbolic: bool
     # Whether single numbers in tensors are indices.
     indices: bool
+    # Whether a backend sees the graph, and with it the layout of what each operator gives.
+    shows_layouts: bool
+    # Whether writes into tensors may have to be taken back.
+    undoable: bool
+    known: ConstantTensors
 
+    @property
+    def arrays(self) -> SharedArrays: ...
     def call(self, call: Call, kind: str | None) -> Frame | None: ...
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any: ...
     def shapes(self, interp: Interp) -> bool: ...
@@ -138,7 +156,11 @@ class FrameCaller(Protocol):
     def calling(self, target: Any, /, *args: Any, **kwargs: Any) -> Any: ...
 
 
-class CaptureHost(Protocol):
+# The class of the interpreter that a host runs.
+I_contra = TypeVar("I_contra", contravariant=True)
+
+
+class CaptureHost(Protocol[I_contra]):
     """The owner of an interpreter in a capture: it decides at graph breaks and around eager calls."""
 
     @property
@@ -148,13 +170,13 @@ class CaptureHost(Protocol):
     @property
     def sub_interpreters(self) -> tuple[Callable[..., TrialInterp], Callable[..., BodyInterp]]: ...
 
-    def on_graph_break(self, interp: Any, graph_break: GraphBreak) -> Any:
+    def on_graph_break(self, interp: I_contra, graph_break: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment; returns what the call gave."""
 
-    def before_eager_call(self, interp: Any, graph_break: GraphBreak) -> None:
+    def before_eager_call(self, interp: I_contra, graph_break: GraphBreak) -> None:
         """Prepares what an eager call gets, while nothing is captured."""
 
-    def resume(self, interp: Any, graph_break: GraphBreak) -> Any:
+    def resume(self, interp: I_contra, graph_break: GraphBreak) -> Any:
         """Captures again, where a block ends in which nothing was captured."""
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
@@ -164,56 +186,110 @@ class CaptureHost(Protocol):
         """Returns whether the segment can be taken back and captured on fakes."""
 
 
+class OpaqueRun(Protocol):
+    """An opaque call that is being run through."""
+
+    # The frame of its function, when that is one of Python.
+    frame: Frame | None
+    # Whether it has looked at the numbers in a tensor.
+    read: bool
+
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str | None) -> Any: ...
+    def meet(self, interp: Interp, graph_break: GraphBreak) -> None: ...
+    def given_by(self, interp: Interp, fn: Any, value: Any) -> None: ...
+    def raised(self, interp: Interp) -> None: ...
+    def leave(self, interp: Interp) -> None: ...
+
+
+class ConditionRun(Protocol):
+    """A condition of which all parts are being computed."""
+
+    def fail(self, interp: Interp, why: str) -> Frame: ...
+
+
+class SubgraphRun(Protocol):
+    """A sub-graph that is being captured, with the frame of its function and where the result of that goes without it."""
+
+    @property
+    def recorder(self) -> SubRecorder: ...
+    @property
+    def frame(self) -> Frame | None: ...
+    @property
+    def then(self) -> Delivery | None: ...
+
+
+class NestedCaptures:
+    """What is captured apart within this capture, the modes that the captured code has entered, and this capture's own place in another."""
+
+    __slots__ = (
+        "called_at", "condition", "in_backward", "index_modes", "inference_modes", "make_body", "make_trial", "opaque", "subgraphs",
+    )  # fmt: skip
+
+    def __init__(self, make_trial: Callable[..., TrialInterp] | None = None, make_body: Callable[..., BodyInterp] | None = None) -> None:
+        # Make the interpreter for code that a graph may not be able to hold, and the one for a function that a node of the graph is to run.
+        self.make_trial, self.make_body = make_trial, make_body
+        # The call under allow_in_graph that is being run through.
+        self.opaque: OpaqueRun | None = None
+        # The sub-graphs that are being captured, the innermost last.
+        self.subgraphs: list[SubgraphRun] = []
+        self.condition: ConditionRun | None = None
+        # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
+        self.index_modes: list[Any] = []
+        # Contexts of inference modes that the captured code is in.
+        self.inference_modes: list[Any] = []
+        # Whether what runs is a backward that may be differentiated itself.
+        self.in_backward = False
+        # The origin of what has another interpreter run this code, for the graph's nodes.
+        self.called_at: Origin | None = None
+
+    def any(self) -> bool:
+        """Returns whether a part of the code is captured apart now."""
+        return self.opaque is not None or bool(self.subgraphs) or self.condition is not None
+
+    def give_up_subgraphs(self, trace: SegmentTrace, frame: Frame | None = None) -> None:
+        """Moves the nodes of the sub-graphs that are being captured, or of the one in ``frame``, to the graph around them; their frames continue."""
+        while self.subgraphs and (frame is None or self.subgraphs[-1].frame is frame):
+            sub = self.subgraphs.pop()
+            trace.recorder = sub.recorder.parent
+            sub.recorder.inline()
+            assert sub.frame is not None
+            sub.frame.then = sub.then
+
+    def restore_index_modes(self) -> None:
+        """Enters the modes in earnest, which nothing has done so far: no graph holds what comes next."""
+        while self.index_modes:
+            torch._C._push_on_torch_function_stack(self.index_modes.pop(0))
+
+    def leave_inference_modes(self) -> None:
+        """Leaves what the captured code has entered; nothing else does where an exception from outside comes as it is left."""
+        for context in reversed(self.inference_modes):
+            _exit_inference_mode(context)
+        self.inference_modes.clear()
+
+
 class Interp(Protocol):
-    """A running interpreter. Its fields are documented where `Interpreter` sets them."""
+    """A running interpreter. Its fields are documented where `Interpreter` sets them, those of its parts in their classes."""
 
     options: InterpreterOptions
     lessons: Lessons
     trace: SegmentTrace
-    texts: AddressMap[Any]
     frame: Frame | None
     backing: Backing
-    computing: bool
     rules: Rules | None
-    fired: Counter[Rule] | None
-    handled: BaseException | None
-    abandoned: BaseException | None
-    depth: int
-    max_depth: int
-    jumps: int
-    outside: str
-    undoable: bool
-    shows_layouts: bool
-    called_at: Any
-    unsteady: Mapping[str, str]
-    few_keys: int
-    stand_ins: list[Any]
-    pause: Pause
-    call_out: Callable | None
-    eager_frame: Frame | None
-    host: CaptureHost | None
-    resumes: bool
-    opaque: Any
-    merged: Any
-    subgraphs: list[Any]
-    indices: list[Any]
+    exceptions: ExceptionState
+    limits: RunLimits
+    stand_ins: StandIns
+    nested: NestedCaptures
+    varying: VaryingReads
+    eager: EagerCode
+    outcome: CaptureOutcome
 
-    inference_modes: list[Any]
-    dying: list[InterpretedGenerator]
-    running: bool
-    # Whether what runs is a backward that may be differentiated itself.
-    again: bool
-    known: ConstantTensors
-    # Makes the interpreter of code that a graph may not be able to hold, and that of a body of a control-flow operator.
-    trial: Callable[..., TrialInterp] | None
-    inside: Callable[..., BodyInterp] | None
-
+    @property
+    def fired(self) -> Counter[Rule] | None: ...
     @property
     def run_frame(self) -> FrameCaller | None: ...
     @property
     def tensors(self) -> Operators: ...
-    @property
-    def arrays(self) -> SharedArrays: ...
 
     def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
     def call_plainly(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
@@ -223,9 +299,8 @@ class Interp(Protocol):
     def discard(self) -> Delivery: ...
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any: ...
     def place(self) -> Place: ...
-    def varied(self, f: Frame, values: Any, few: int = 1) -> bool: ...
-    def unlike(self, f: Frame, obj: Any) -> bool: ...
-    def asked(self, f: Frame, found: list, few: int) -> bool: ...
+    def may_break(self) -> bool: ...
+    def may_restart(self) -> bool: ...
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart: ...
     def type_of(self, obj: Any) -> type: ...
     def class_value(self, value: Any) -> Any: ...
@@ -256,9 +331,10 @@ class TrialInterp(Interp, Protocol):
 
     given: list[Tensor]
     made: AddressSet
-    mutations: Any
     recorder: Any
 
+    @property
+    def mutations(self) -> MutationLog: ...
     @property
     def either(self) -> bool: ...
     def attempt(self, fn: Any, args: list) -> Any: ...

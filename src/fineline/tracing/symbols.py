@@ -349,7 +349,7 @@ class Symbols:
 
     def read(self, number: Any, node: Any) -> Any:
         """Registers ``node`` as the source of the new symbol in ``number``; returns the number."""
-        if self.trace.guards.interp.shows_layouts:
+        if self.trace.guards.interp.tensors.shows_layouts:
             node.meta["example_value"] = number
         self.told(self._new()[-1], node)
         return number
@@ -391,13 +391,13 @@ class Symbols:
             return self.fakes.number(value) if type(value) is torch.SymFloat else value
         if not is_a(value, Tensor):
             return self.numbers[src.reg]
-        self.interp.computing = True
+        self.interp.eager.computing = True
         # What has been read of it is to be read anew by who traces the graph.
         self.fakes.mode.epoch += 1
         try:
             return self.fakes.example(value)
         finally:
-            self.interp.computing = False
+            self.interp.eager.computing = False
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def close(self) -> None:

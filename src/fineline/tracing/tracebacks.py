@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, NamedTuple
@@ -18,8 +17,6 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 # How many frames of a traceback are shown at each end.
 _ENDS = 60
-# Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
-SHALLOW = 50
 
 
 class Traces:
@@ -187,19 +184,3 @@ class ShownPlace(Place):
             stub = standing_for(_stub.__code__, entry.tb_frame.f_code, NOWHERE, entry.tb_lineno, tuple(values))
             tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)
         TRACEBACK.__set__(e, tb)
-
-
-def check_depth(interp: Any) -> None:
-    """Raises `RecursionError` where eager code would: captured code adds no frames to Python's stack."""
-    interp.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
-    if interp.depth > interp.max_depth:
-        raise RecursionError("maximum recursion depth exceeded")
-
-
-def frames_below() -> int:
-    """Returns how many Python frames are under way outside of the interpreter."""
-    n, f = 0, sys._getframe(1)
-    while f is not None:
-        n += 1
-        f = f.f_back  # type: ignore[assignment]
-    return n

@@ -20,7 +20,7 @@ from fineline.region.session.entry_frame import entry_frame
 from fineline.tensor_ops.subgraphs.allow_in_graph import leaves, parts, tensors
 from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody
 from fineline.tensor_ops.subgraphs.function_graphs import Context, capture_function, needed
-from fineline.tensor_ops.subgraphs.nested_regions import Subgraph, begin_subgraph, give_up_subgraphs
+from fineline.tensor_ops.subgraphs.nested_regions import Subgraph, begin_subgraph
 from fineline.tracing.lessons import Lessons
 from tests.hosts import Host
 
@@ -210,7 +210,7 @@ def test_a_sub_graph_is_one_node_of_the_graph_around_it() -> None:
     interp = interpreter(X, Y)
     value, decided = nested(interp, step, [X, Y])
     recorder = interp.trace.recorder
-    assert decided == [1] and torch.equal(value, (X + Y).relu()) and interp.subgraphs == []
+    assert decided == [1] and torch.equal(value, (X + Y).relu()) and interp.nested.subgraphs == []
     assert type(recorder) is Recorder and operators(recorder)[:1] == ["invoke_subgraph"]
     (gm,) = recorder.modules.values()
     assert operators(gm) == ["add", "relu"] and recorder.known(value)
@@ -254,12 +254,12 @@ def test_sub_graphs_are_given_up_at_a_graph_break() -> None:
     interp = interpreter(X, Y)
     outer = interp.push_function(None, step, [X, Y], None)
     frame = begin_subgraph(interp, outer, step, [X, Y], None, print, DISCARD)
-    (sub,) = interp.subgraphs
+    (sub,) = interp.nested.subgraphs
     assert interp.trace.recorder is sub.recorder and sub.frame is frame
-    give_up_subgraphs(interp, outer)
-    assert interp.subgraphs == [sub]  # another frame than that of the sub-graph has ended
-    give_up_subgraphs(interp)
-    assert interp.subgraphs == [] and type(interp.trace.recorder) is Recorder and frame.then is DISCARD
+    interp.nested.give_up_subgraphs(interp.trace, outer)
+    assert interp.nested.subgraphs == [sub]  # another frame than that of the sub-graph has ended
+    interp.nested.give_up_subgraphs(interp.trace)
+    assert interp.nested.subgraphs == [] and type(interp.trace.recorder) is Recorder and frame.then is DISCARD
 
 
 # -- autograd functions -------------------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_an_opaque_call_is_one_node() -> None:
     result = run(interp, lambda x: opaque(x), X)
     (node,) = [n for n in interp.trace.recorder.graph.nodes if n.op == "call_function"]
     assert node.target is opaque and torch.equal(result, (X + 1).relu()) and interp.trace.recorder.find(result) is node
-    assert interp.opaque is None and interp.trace.mutations.met is None
+    assert interp.nested.opaque is None and interp.trace.mutations.met is None
 
 
 def test_what_an_opaque_call_reads_is_guarded() -> None:
@@ -385,7 +385,7 @@ def test_who_breaks_the_contract_gets_an_error(fn: Callable, arg: Any, text: str
     interp = allowing(fn)
     with pytest.raises(CaptureAborted):
         run(interp, lambda arg: fn(arg), arg)
-    assert text in str(interp.abandoned) and interp.opaque is None
+    assert text in str(interp.outcome.abandoned) and interp.nested.opaque is None
 
 
 def test_an_opaque_call_may_not_read_what_the_capture_has_changed() -> None:
@@ -401,7 +401,7 @@ def test_an_opaque_call_may_not_read_what_the_capture_has_changed() -> None:
     with pytest.raises(CaptureAborted):
         run(interp, program, X)
     interp.trace.mutations.undo()
-    assert "held'], which the captured code has changed before" in str(interp.abandoned) and held == [1]
+    assert "held'], which the captured code has changed before" in str(interp.outcome.abandoned) and held == [1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,12 +26,12 @@ MAPPING_FLAG, SEQUENCE_FLAG, MATCH_SELF_FLAG = 1 << 6, 1 << 5, 1 << 22
 def RAISE_VARARGS(interp: Interp, f: Frame, arg: int) -> Frame | None:
     cause = f.stack.pop() if arg == 2 else MISSING
     if arg == 0:
-        if interp.handled is None:
+        if interp.exceptions.handled is None:
             active = interp.native(sys.exc_info, (), None)[1]
             if active is None:
                 raise RuntimeError("No active exception to reraise")
             return interp.throw(active, again=True)
-        return interp.throw(interp.handled, again=True)
+        return interp.throw(interp.exceptions.handled, again=True)
     exc = f.stack.pop()
     if is_a(exc, type) and issubclass(exc, BaseException):
         return interp.call(f, exc, [], None, Delivery(_raise_made, None, cause))
@@ -69,7 +69,7 @@ def RERAISE(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 def PUSH_EXC_INFO(interp: Interp, f: Frame, arg: int) -> None:
     exc = f.stack.pop()
-    f.stack.append(interp.handled if f.generator is None else f.generator.handled)
+    f.stack.append(interp.exceptions.handled if f.extras.generator is None else f.extras.generator.handled)
     f.stack.append(exc)
     _handles(interp, f, exc)
 
@@ -80,11 +80,11 @@ def POP_EXCEPT(interp: Interp, f: Frame, arg: int) -> None:
 
 def _handles(interp: Interp, f: Frame, exc: BaseException | None) -> None:
     """Sets the exception that the frame handles. A generator has its own; if it handles none, it sees the one of the frame that resumed it."""
-    interp.handled = exc
-    if (gen := f.generator) is not None:
+    interp.exceptions.handled = exc
+    if (gen := f.extras.generator) is not None:
         gen.handled = exc
         if exc is None:
-            interp.handled = gen.outer
+            interp.exceptions.handled = gen.outer
 
 
 def _caught(classes: Any) -> tuple:

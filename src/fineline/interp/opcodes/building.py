@@ -166,7 +166,7 @@ def DICT_MERGE(interp: Interp, f: Frame, arg: int) -> Frame | None:
         type_info(interp.trace, type(source)).look(interp.trace, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"{protocols.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")
-    if interp.unsteady and is_a(source, dict) and interp.unlike(f, source):
+    if interp.varying.unsteady and is_a(source, dict) and interp.varying.contents_vary(interp, f, source):
         reason = "keywords that have other names each time"
         raise GraphBreak(protocols.merged_keywords, (fn, target, source), None, "FL448", reason).discard()
     if is_a(source, dict) and (not interp.trace.active or c_calls.plain(interp.trace, source)):

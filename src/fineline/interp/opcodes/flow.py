@@ -97,10 +97,10 @@ def call_next(interp: Interp, f: Frame, method: Any, args: list, on_stop: Delive
             # A frame around the call, that the exception leaves.
             frame = interp.push_function(f, protocols.same, [None], None)
             assert frame is not None
-            frame.on_stop, graph_break.then = on_stop, _SAME
+            frame.own_extras().on_stop, graph_break.then = on_stop, _SAME
         raise
     if frame is not None:
-        frame.on_stop = on_stop
+        frame.own_extras().on_stop = on_stop
     return frame
 
 
@@ -134,8 +134,8 @@ LONG_LOOP = 100_000
 
 def JUMP_BACKWARD(interp: Interp, f: Frame, arg: int) -> None:
     f.ip = arg
-    interp.jumps += 1
-    if interp.jumps > LONG_LOOP and interp.trace.active:
+    interp.limits.jumps += 1
+    if interp.limits.jumps > LONG_LOOP and interp.trace.active:
         interp.long_loop(f)
 
 
@@ -155,12 +155,12 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
     if is_a(v, Tensor):
         if trace.active:
             interp.tensors.sign(interp, bool, (v,))
-        if trace.active and not interp.known.has(v, trace.recorder.mutated):
-            number = interp.known.number(v, trace.recorder.mutated)
+        if trace.active and not interp.tensors.known.has(v, trace.recorder.mutated):
+            number = interp.tensors.known.number(v, trace.recorder.mutated)
             if number is not None:
                 return interp.finish(f, bool(decided(number)), then)
             raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value")
-        return interp.finish(f, bool(interp.known.numbers(v) if trace.active else v), then)
+        return interp.finish(f, bool(interp.tensors.known.numbers(v) if trace.active else v), then)
     if t in c_calls.CONTAINERS:
         return Delivery(truth, then).of(length, interp, f, v)
     if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
@@ -180,7 +180,7 @@ def boolean(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> F
     """Delivers ``bool(v)`` as a value: a symbol, if only the graph knows it."""
     if type(v) in SYMBOLIC:
         return interp.finish(f, FUNCTIONS[bool](v), then)
-    if interp.trace.active and is_a(v, Tensor) and not interp.known.has(v, interp.trace.recorder.mutated):
+    if interp.trace.active and is_a(v, Tensor) and not interp.tensors.known.has(v, interp.trace.recorder.mutated):
         interp.tensors.sign(interp, bool, (v,))
         if interp.tensors.reads(interp, v):
             return interp.tensors.number(interp, f, bool, v, then)
@@ -308,7 +308,7 @@ def CALL_FUNCTION_EX(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 def _call_listed(interp: Interp, f: Frame, args: Any, then: None, fn: Any, kwargs: Any) -> Frame | None:
     if kwargs is not None:
-        if interp.unsteady and interp.unlike(f, kwargs):
+        if interp.varying.unsteady and interp.varying.contents_vary(interp, f, kwargs):
             reason = "a call with keywords that have other names each time"
             raise GraphBreak(protocols.spread_call, (fn, args, kwargs), None, "FL448", reason)
         try:
@@ -322,9 +322,9 @@ def _call_listed(interp: Interp, f: Frame, args: Any, then: None, fn: Any, kwarg
 
 def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
-    interp.depth -= 1
-    if f.generator is not None:
-        on_stop = f.on_stop
+    interp.limits.depth -= 1
+    if f.extras.generator is not None:
+        on_stop = f.extras.on_stop
         back = interp.leave_generator(f, "closed")
         if back is None:
             raise Finished(value)
@@ -351,8 +351,8 @@ def RETURN_GENERATOR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     called_at = (caller.info.code, caller.ip - 1) if caller is not None and not is_own(caller.info.code) else None
     gen = InterpretedGenerator(f, interp.drive, called_at)
     interp.trace.made.add(gen)
-    interp.stand_ins.append(weakref.ref(gen))
-    interp.depth -= 1
+    interp.stand_ins.refs.append(weakref.ref(gen))
+    interp.limits.depth -= 1
     back, f.back = f.back, None
     if back is None:
         raise Finished(gen)
@@ -362,7 +362,7 @@ def RETURN_GENERATOR(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 def YIELD_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     value = f.stack.pop()
-    interp.depth -= 1
+    interp.limits.depth -= 1
     back = interp.leave_generator(f, "suspended")
     if back is None:
         raise Finished(value)

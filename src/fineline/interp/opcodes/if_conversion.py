@@ -16,7 +16,6 @@ from fineline.interp.opcodes.assertion_branches import may_expect, only_raises
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, decided, unknown
 from fineline.tensor_ops import unbacked
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.mutation import is_inplace
 from fineline.tracing.interp import Interp
@@ -58,7 +57,7 @@ def _end(info: CodeInfo, start: int) -> int | None:
 
 def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
     """Begins with a condition whose first part, on which ``f`` is about to jump, is ``v``; None if it is no such condition."""
-    if interp.merged is not None or interp.opaque is not None or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
+    if interp.nested.condition is not None or interp.nested.opaque is not None or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
         return None
     possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(interp, v) or (interp.backing.switches and v.numel() == 1)))
     start = f.ip - 1
@@ -67,10 +66,10 @@ def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
         return None
     if not interp.backing.may_be_symbolic:
         raise Restart("FL502", "a condition on a tensor's value, of which some ways raise")
-    if interp.subgraphs:
+    if interp.nested.subgraphs:
         # Symbols belong to the outermost graph.
-        give_up_subgraphs(interp)
-    merged = interp.merged = IfConversion(interp, f, start, end)
+        interp.nested.give_up_subgraphs(interp.trace)
+    merged = interp.nested.condition = IfConversion(interp, f, start, end)
     return merged.condition(interp, f, v, (start, wanted)) or f
 
 
@@ -94,7 +93,7 @@ class IfConversion:
     def leave(self, interp: Interp) -> None:
         mode = interp.trace.symbols.fakes.mode
         self.effects, mode.drew, mode.wrote = (mode.drew, mode.wrote), mode.drew or self.effects[0], mode.wrote or self.effects[1]
-        self.f.ops, interp.merged = self.ops, None
+        self.f.ops, interp.nested.condition = self.ops, None
 
     def fail(self, interp: Interp, why: str) -> Frame:
         self.leave(interp)
@@ -131,7 +130,7 @@ class IfConversion:
         return self._unframed(interp, f, op(interp, f, arg))
 
     def _unframed(self, interp: Interp, f: Frame, new: Frame | None) -> Frame | None:
-        if interp.merged is self and new is not None and new is not f:
+        if interp.nested.condition is self and new is not None and new is not f:
             return self.fail(interp, "one runs code that may have effects")
         return new
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
-from typing import Any
 
 from fineline.builtins import operators
 from fineline.bytecode.code import CodeInfo
@@ -16,14 +15,15 @@ from fineline.interp.opcodes import blocks, building, flow, variables
 from fineline.interp.opcodes.eager import OPAQUE
 from fineline.interp.opcodes.pure_loops import handing_over
 from fineline.tracing.interp import Interp
+from fineline.tracing.lessons import Site
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {**variables.HANDLERS, **building.HANDLERS, **flow.HANDLERS, **blocks.HANDLERS, **operators.HANDLERS}
 )
 
 
-def link(info: CodeInfo, opaque: Any) -> list:
-    """Returns each instruction's handler, its argument and the index of the instruction behind it; those in ``opaque`` run eagerly."""
+def link(info: CodeInfo, eager: Set[Site] | None) -> list:
+    """Returns each instruction's handler, its argument and the index of the instruction behind it; those in ``eager`` run eagerly."""
     out = []
     loops, users = dict[int, PureLoop | None](), not is_own(info.code)
     for k, (name, arg) in enumerate(info.instructions):
@@ -35,7 +35,7 @@ def link(info: CodeInfo, opaque: Any) -> list:
                 loops[arg] = pure_loop(info, arg)
             if (loop := loops[arg]) is not None:
                 h = handing_over(h, loop)
-        if opaque and (info.code, k) in opaque:
+        if eager and (info.code, k) in eager:
             h = OPAQUE.get(name, h)
         out.append((h, arg, k + 1))
     return out

@@ -52,7 +52,7 @@ from fineline.region.session.break_errors import deciding_rule, named_rule, refu
 from fineline.region.session.compile_decision import keep
 from fineline.region.session.continuations import Continuations
 from fineline.region.session.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.session.rollback import Checkpoint, amid_transforms, leave_inference_modes, may_restart
+from fineline.region.session.rollback import Checkpoint, amid_transforms, may_restart
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.report.events import Event
@@ -111,16 +111,16 @@ class CaptureSession:
         self.ways = Continuations(region, interp, entry_point.passed)
         self.beginning: Beginning = interp.backing.hold(functools.partial(begin_at, interp, region.fn, entry_point, args, kwargs))
         if thrown is not None:
-            interp.pending, self.beginning = None, self.beginning._replace(thrown=thrown)
+            interp.eager.result, self.beginning = None, self.beginning._replace(thrown=thrown)
 
     def _interpreter(self, args: tuple, kwargs: dict) -> Interpreter:
         """Returns an interpreter for the session."""
         region, entry_point, mode = self.region, self.entry_point, self.mode
         interp = region.watch.interpreter(region.options, region.lessons, self)
-        interp.shows_layouts = region.graphs.are_seen
+        interp.tensors.shows_layouts = region.graphs.are_seen
         interp.trace.mutations.ahead = region.state.take_cached_calls()
         interp.rules = rules_now(region.options.policy, interp.fired)
-        interp.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
+        interp.tensors.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
         if not mode.captures:
             interp.trace.active = False
         elif not mode.live and not amid_transforms(entry_point is region.entry):
@@ -129,20 +129,20 @@ class CaptureSession:
             # Without graph breaks, all effects of the call can be undone.
             switches = not (mode.trial or mode.why) and entry_point is region.entry and region.options.fullgraph
             interp.use(FakeBacking(symbols.fakes, not mode.trial) if symbols is not None else LiveBacking(switches, not mode.trial))
-        interp.unsteady = entry_point.varying.unsteady
-        interp.resumes = entry_point.stretch is not None
+        interp.varying.unsteady = entry_point.varying.unsteady
+        interp.eager.resumes = entry_point.stretch is not None
         state = entry_point.frame_state
         if state is not None and region.entry_points.iterations.are_unrolled(state):
-            interp.iteration = weakref.ref(entry_point.varying)
+            interp.varying.iteration = weakref.ref(entry_point.varying)
         if state is not None and state.serves_iterations:
             # The iterations of a loop bring more and more keys, and each would be captured.
-            interp.few_keys = 1
+            interp.varying.few_keys = 1
         return interp
 
     def go(self) -> Any:
         """Runs the session; returns the result of the call, or a continuation for the caller to run."""
         if self.interp.trace.active:
-            self.interp.pause.begin()
+            self.interp.eager.pause.begin()
         try:
             value = self.interp.backing.hold(self._go)
         except BaseException as e:
@@ -155,7 +155,7 @@ class CaptureSession:
             # being handled, the errors of the blocks would get other contexts.
             self.behind = functools.partial(self.region.run_eagerly, self.entry_point, *self.call, e)
         finally:
-            self.interp.pause.end()
+            self.interp.eager.pause.end()
         while self.behind is not None:
             # This session is over, and another function runs the rest.
             self._release()
@@ -181,14 +181,14 @@ class CaptureSession:
         except Restart as e:
             self._restart(e.error, e.text, e.again, e.draws)
         except BaseException as e:
-            if e is interp.interrupt or (from_outside(e) and self._comes_from_outside(e)):
+            if e is interp.outcome.interrupt or (from_outside(e) and self._comes_from_outside(e)):
                 raise
-            if not interp.backing.real and interp.abandoned is None:
+            if not interp.backing.real and interp.outcome.abandoned is None:
                 self._restart("FL515", f"the call raises {type(e).__name__}")
             elif self.behind is not None:
                 self._release()
                 raise
-            elif interp.abandoned is None:
+            elif interp.outcome.abandoned is None:
                 region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
                 if not is_a(e, FLEETING):
                     self.region.eager.count_failure("the captured call raises")
@@ -196,14 +196,14 @@ class CaptureSession:
                 raise
         if self.behind is not None:
             return None
-        if interp.abandoned is not None:
-            return self._abandon(interp.abandoned)
+        if interp.outcome.abandoned is not None:
+            return self._abandon(interp.outcome.abandoned)
         if interp.trace.active:
             self._keep_program(value)
         if self.behind is not None:
             return None
-        if interp.abandoned is not None:
-            return self._abandon(interp.abandoned)
+        if interp.outcome.abandoned is not None:
+            return self._abandon(interp.outcome.abandoned)
         if not interp.trace.active:
             self._given_up()
         if self.mode.trial:
@@ -236,7 +236,7 @@ class CaptureSession:
             self._move_out(e)
             self._failed(e.error, e.text)
         except FinelineError as e:
-            interp.abandoned = e
+            interp.outcome.abandoned = e
         except Exception as e:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
@@ -258,7 +258,7 @@ class CaptureSession:
         region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
         if not interp.backing.real or self.mode.trial:
             self.take_back()
-        leave_inference_modes(interp)
+        interp.nested.leave_inference_modes()
         frame_state = self.entry_point.frame_state
         return not interp.backing.real and self.entry_point is self.start and frame_state is not None and bool(frame_state.has_handlers)
 
@@ -294,7 +294,7 @@ class CaptureSession:
         """Ends the segment, makes the call, and begins the next segment; returns the result of the call."""
         f = interp.frame
         assert f is not None
-        if interp.abandoned is not None:
+        if interp.outcome.abandoned is not None:
             # User code that runs while the abort leaves its blocks: the reason has been noted.
             raise CaptureAborted
         if interp.trace.symbols is not None:
@@ -319,11 +319,11 @@ class CaptureSession:
         try:
             value = interp.beyond(graph_break)
         except BaseException as e:
-            interp.known.clear()
+            interp.tensors.known.clear()
             self._begin(failed, snapshot, e, "failure")
             raise
         after.entry_point.observe((*snapshot.roots, value), {})
-        interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
+        interp.tensors.known.carry(graph_break.fn, interp.trace.recorder.mutated)
         self._begin(after, snapshot, value, "result")
         return value
 
@@ -352,11 +352,10 @@ class CaptureSession:
             if reads and interp.backing.real and self.mode.why not in ("", graph_break.reason):
                 graph_break.reason += f", and in fake mode {self.mode.why}"
             rule = named_rule(graph_break, place)
-            interp.abandoned = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
-            raise CaptureAborted
+            error = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
+            raise interp.outcome.abandon(error)
         if self.mode.trial:
-            interp.abandoned = NotOneGraph()
-            raise CaptureAborted
+            raise interp.outcome.abandon(NotOneGraph())
         return rule_here is not None or graph_break.error in DECLARED
 
     def _note_break(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int]) -> None:
@@ -379,7 +378,7 @@ class CaptureSession:
             self.ways.pass_by(end.snapshot.state)
             interp.note_break(end.snapshot.state.stack)
             with computing(interp):
-                keep(region, self.entry_point, self.shape, end.writer, declared, interp.outside == "skipped")
+                keep(region, self.entry_point, self.shape, end.writer, declared, interp.eager.outside == "skipped")
             end.add_entry_points(f)
             if not interp.backing.real:
                 end.vary()
@@ -387,8 +386,7 @@ class CaptureSession:
         except NotReconstructible as e:
             self._give_segment_up(e)
         except FinelineError as e:
-            interp.abandoned = e
-            raise CaptureAborted from None
+            raise interp.outcome.abandon(e) from None
         except Exception as e:
             let_pass(e)
             log.debug("fineline: writing a program failed", exc_info=True)
@@ -410,7 +408,7 @@ class CaptureSession:
     def _leave(self, snapshot: Snapshot, behind: Callable[[], Any]) -> NoReturn:
         """Ends this session at a graph break: the programs after it run the rest of the call."""
         snapshot.release()
-        self.interp.forget_generators()
+        self.interp.stand_ins.forget()
         self.behind = behind
         raise Finished(None)
 
@@ -436,8 +434,8 @@ class CaptureSession:
             self.ended = True
             return
         self.entry_point = entry_point = way.entry_point
-        entry_point.inform(bool(interp.known))
-        interp.unsteady = entry_point.varying.unsteady
+        entry_point.inform(bool(interp.tensors.known))
+        interp.varying.unsteady = entry_point.varying.unsteady
         self.shape = CallShape(len(live))
         register(interp, entry_point, live, [*snapshot.state.values.names, name])
         guard_iterated(interp, containers)
@@ -445,7 +443,7 @@ class CaptureSession:
 
         leaves = entry_point.stretch is not None and entry_point.stretch.leaves_function
         if leaves or None in SCOPE.blocks or watching():
-            interp.trace.active, interp.resumes = False, True
+            interp.trace.active, interp.eager.resumes = False, True
             entry_point.run_eagerly_after()
             self.ended = True
 
@@ -582,10 +580,10 @@ class CaptureSession:
         if self.ended:
             return
         interp, region = self.interp, self.region
-        error, text = interp.failure or ("FL901", "unknown")
-        known = bool(interp.failed_at[0])
-        file, line = interp.failed_at if known else place_of(region.fn)
-        stack = interp.failed_stack if known else call_stack(region.fn, None)
+        error, text = interp.outcome.failure or ("FL901", "unknown")
+        known = bool(interp.outcome.failed_at[0])
+        file, line = interp.outcome.failed_at if known else place_of(region.fn)
+        stack = interp.outcome.failed_stack if known else call_stack(region.fn, None)
         region.reports.note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)
         self.region.eager.count_failure(text)
@@ -602,16 +600,16 @@ class CaptureSession:
         self.region.reports.tell_tree(self.region.watch)
         # No object of the call stays alive, and no cycle is left for the garbage collector.
         interp = self.interp
-        if interp.interrupt is not None:
+        if interp.outcome.interrupt is not None:
             # The user's code may have handled the interrupt.
-            leave_inference_modes(interp)
+            interp.nested.leave_inference_modes()
         interp.trace.recorder.forget()
         interp.trace.guards.close()
         if interp.trace.symbols is not None:
             interp.trace.symbols.close()
             interp.trace.symbols = None
-        interp.known.clear()
-        interp.texts.clear()
+        interp.tensors.known.clear()
+        interp.trace.texts.clear()
         if self.behind is None and not self.mode.trial:
             # The writes of a trial still have to be undone.
             interp.trace.mutations.forget()
@@ -620,6 +618,6 @@ class CaptureSession:
         self.call = ((), {})
 
 
-def _at(dispatcher: Any, live: tuple) -> tuple[Continuation, list]:
+def _at(dispatcher: Callable, live: tuple) -> tuple[Continuation, list]:
     """Returns a continuation at a dispatcher, in the form that segments return."""
     return Continuation(dispatcher), [*live]

@@ -8,6 +8,7 @@ from typing import Any
 
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import NULL, Frame
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
@@ -46,7 +47,7 @@ def _pin_method(trace: SegmentTrace, fn: types.MethodType) -> None:
     trace.fresh(fn)
 
 
-def _unread(trace: SegmentTrace, v: Any, src: Any) -> Any:
+def _unread(trace: SegmentTrace, v: Any, src: Source) -> Any:
     """Returns a value that is only passed on. An object with an identity is loaded, because the call may return it."""
     if v not in trace.sources and not is_a(v, (int, float, str, bytes, type(None))):
         trace.load(v, src)

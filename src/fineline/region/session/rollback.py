@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.grad_mode import _exit_inference_mode
 
 from fineline.guards.facts import storage_of
 from fineline.interp.interpreter import Interpreter
@@ -30,7 +29,7 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
     if trace.start_ambient.saved_tensor_hooks:
         # The hooks have been called already.
         return False
-    if not first and (interp.inference_modes or forward_ad._current_level >= 0):
+    if not first and (interp.nested.inference_modes or forward_ad._current_level >= 0):
         return False
     return not any([storage_of(src.value) in recorder.mutated for _, src in recorder.inputs if is_a(src.value, Tensor)])
 
@@ -38,13 +37,6 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
 def amid_transforms(entry: bool) -> bool:
     """Returns whether the code may leave a transform of torch.func, or a level of forward AD, of earlier code: nothing undoes that."""
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
-
-
-def leave_inference_modes(interp: Interpreter) -> None:
-    """Leaves the inference modes that captured code has entered, and that an exception from outside may have kept it from leaving."""
-    for context in reversed(interp.inference_modes):
-        _exit_inference_mode(context)
-    interp.inference_modes.clear()
 
 
 class Checkpoint:
@@ -60,11 +52,11 @@ class Checkpoint:
 
         The counts of caches cannot be restored.
         """
-        interp.forget_generators()
+        interp.stand_ins.forget()
         level = forward_ad._current_level
         interp.trace.mutations.undo()
         leave_dual_levels(level)
-        leave_inference_modes(interp)
+        interp.nested.leave_inference_modes()
         restore(interp.trace.start_ambient)
         if SCOPE.blocks is not self._blocks:
             SCOPE.set_blocks(self._blocks)

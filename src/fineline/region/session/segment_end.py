@@ -64,12 +64,12 @@ class SegmentEnd:
         self.after = self._ways.way_after(frame_state, False, self._declared, alone)
         self.failed = self._ways.way_after(frame_state, True, self._declared, alone) if frame_state.has_handlers else None
         for entry_point in self._entry_points():
-            entry_point.note_breaks(tuple([f.breaks for f in stack(interp.frame)]))
+            entry_point.note_breaks(tuple([f.extras.breaks for f in stack(interp.frame)]))
         self.writer = ResidualWriter(interp.trace, name)
         behind = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
         with computing(interp):
             self.writer.graph_break(
-                graph_break.fn, graph_break.args_, graph_break.kwargs, self.snapshot.roots, *behind, interp.place(), interp.handled
+                graph_break.fn, graph_break.args_, graph_break.kwargs, self.snapshot.roots, *behind, interp.place(), interp.exceptions.handled
             )
 
     def _entry_points(self) -> list[EntryPoint]:
@@ -88,7 +88,7 @@ class SegmentEnd:
 
     def _tell_texts(self) -> None:
         """Notes that texts that vary before a graph break vary after it, and so does a result made from them or from such numbers."""
-        texts, snapshot, graph_break = self._interp.texts, self.snapshot, self._graph_break
+        texts, snapshot, graph_break = self._interp.trace.texts, self.snapshot, self._graph_break
         for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if v in texts]:
             for entry_point in self._entry_points():
                 entry_point.varying.add_text(name)

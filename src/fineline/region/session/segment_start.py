@@ -35,12 +35,12 @@ def begin_at(interp: Interpreter, fn: Any, entry_point: EntryPoint, args: tuple,
     then, containers, made = restore(state, interp, live[:-1])
     interp.trace.made.update(made)
     for f, breaks in zip(stack(interp.frame), entry_point.breaks, strict=False):
-        f.breaks = breaks
+        f.own_extras().breaks = breaks
     interp.note_continuation(state.stack)
     if entry_point.raised:
         return Beginning(live[-1], containers)
     assert interp.frame is not None
-    interp.pending = (live[-1], then)
+    interp.eager.result = (live[-1], then)
     return Beginning(None, containers)
 
 

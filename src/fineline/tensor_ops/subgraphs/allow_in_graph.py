@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from fineline.cpython import protocols
 from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import CaptureAborted, Delivery, GraphBreak, Restart
+from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.identity import AddressSet, IdentitySet
 from fineline.kinds import is_a
@@ -70,13 +70,13 @@ class OpaqueCall:
     def leave(self, interp: Interp) -> None:
         """Ends the opaque call."""
         trace = interp.trace
-        interp.opaque = trace.mutations.met = None
+        interp.nested.opaque = trace.mutations.met = None
         trace.expanded.update(self.expanded)
 
     def raised(self, interp: Interp) -> None:
         """Ends the opaque call with an exception; if operators have run, the capture fails, because no node represents them."""
         self.leave(interp)
-        if self.ran and interp.trace.active and interp.abandoned is None:
+        if self.ran and interp.trace.active and interp.outcome.abandoned is None:
             interp.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
 
     def fault(self) -> str | None:
@@ -94,7 +94,7 @@ class OpaqueCall:
             return "it changes a container that it is given"
         return None
 
-    def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str) -> Any:
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str | None) -> Any:
         """Runs an operator inside the opaque call; it is not a node."""
         if kind == "effect" and (text := reaches_out(fn, args, lambda obj: False)) is not None:
             self.breaks(interp, f"it calls {describe_native(fn)}, which {text}", unchecked=True)
@@ -188,12 +188,12 @@ def call_allowed(call: Call, rule: Rule) -> Frame | None:
     """Runs through ``fn`` so that what it reads is guarded, and records one node."""
     interp, fn = call.interp, call.fn
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
-    if interp.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
+    if interp.nested.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
         return interp.call_plainly(call.frame, fn, call.args, call.kwargs, call.then)
     if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(call.trace, fn)
         raise call.graph_break("FL107", _but(fn, "it has not kept the contract before"))
-    if interp.texts:
+    if interp.trace.texts:
         make_first(call, leaves(call.values()))
     settle_first(call, str(rule))
     try:
@@ -231,12 +231,12 @@ def _run_once(call: Call, rule: Rule) -> Frame | None:
     except NotForGraph as e:
         raise Unfit(fn, f"it is called with {e}") from None
     twin = _copies(args, call.kwargs) if interp.options.verify and interp.backing.real else None
-    opaque = interp.opaque = OpaqueCall(interp, fn, rule, given)
+    opaque = interp.nested.opaque = OpaqueCall(interp, fn, rule, given)
     done = Delivery(_done, call.then, opaque, target, fx, twin)
     try:
         opaque.frame = interp.call_plainly(call.frame, call.fn, list(call.args), call.kwargs, done)
     except BaseException:
-        if interp.opaque is opaque:
+        if interp.nested.opaque is opaque:
             opaque.leave(interp)
         raise
     return opaque.frame
@@ -389,10 +389,9 @@ def named(fn: Any) -> Any:
 
 def broken(interp: Interp, fn: Any, rule: Rule, text: str) -> BaseException:
     """Ends the capture with an error, because the contract is broken; returns the exception to raise."""
-    if interp.opaque is not None:
-        interp.opaque.leave(interp)
-    interp.abandoned = interp.refusal("FL107", _but(fn, text), interp.frame, str(rule))
-    return CaptureAborted()
+    if interp.nested.opaque is not None:
+        interp.nested.opaque.leave(interp)
+    return interp.outcome.abandon(interp.refusal("FL107", _but(fn, text), interp.frame, str(rule)))
 
 
 def _but(fn: Any, text: str) -> str:

@@ -38,7 +38,7 @@ def apply_function(call: Call) -> Frame | None:
     if separate and is_a(forward, types.FunctionType):
         rest = _with_defaults(interp, forward, rest)
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
-    if not wants and not transformed() and not interp.again and not kwargs and is_a(forward, types.FunctionType):
+    if not wants and not transformed() and not interp.nested.in_backward and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(needed(rest))
         trace.made.add(ctx)
         trace.kept.append(ctx)
@@ -49,7 +49,7 @@ def apply_function(call: Call) -> Frame | None:
         result = _record(interp, cls, graphs)
         interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
         return call.finish(result)
-    if interp.again:
+    if interp.nested.in_backward:
         raise NotCapturable
     if not interp.backing.real:
         # Its code would run now, and once more in the program.

@@ -178,8 +178,8 @@ class Bodies:
         ``numbers``: it may return symbolic numbers.
         """
         interp, args = self.interp, tuple(args)
-        assert interp.inside is not None
-        inner = interp.inside(interp, self.fakes, indices)
+        assert interp.nested.make_body is not None
+        inner = interp.nested.make_body(interp, self.fakes, indices)
         for t in holes:
             node = inner.recorder.hole(t)
             if type(t) is torch.SymInt:

@@ -114,12 +114,12 @@ class FunctionGraphs:
 def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | None:
     """Returns the graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
     given = [a for a in args if is_a(a, Tensor)]
-    if interp.trial is None or interp.opaque is not None or interp.options.force_graph_breaks or not _usual(interp, cls, args, given):
+    if interp.nested.make_trial is None or interp.nested.opaque is not None or interp.options.force_graph_breaks or not _usual(interp, cls, args, given):
         return None
     states = random_states()
-    ctx = Unasked() if interp.again else Context(needed(args))
+    ctx = Unasked() if interp.nested.in_backward else Context(needed(args))
     interp.trace.kept.append(ctx)
-    trial = interp.trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.assumed or interp.backing.switches))
+    trial = interp.nested.make_trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.assumed or interp.backing.switches))
     try:
         with nullcontext() if interp.backing.real else computing(interp):
             graphs = _capture(interp, cls, ctx, args, trial)
@@ -133,14 +133,14 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
         if is_a(e, CaptureAborted):
             raise
         graph_break = e.graph_break if is_a(e, NotCapturable) else None
-        if graph_break is not None and not interp.again and (interp.backing.real or graph_break.error in ASKED):
+        if graph_break is not None and not interp.nested.in_backward and (interp.backing.real or graph_break.error in ASKED):
             # A backend that looks into the node would meet what it runs once, at that time, and never again.
             outside = GraphBreak(cls.apply, tuple(args), None, graph_break.error, f"{cls.__qualname__} breaks the graph: {graph_break.reason}")
             outside.rule = graph_break.rule
             raise outside from None
         return None
     interp.trace.recorder.mutated |= trial.recorder.mutated.touched
-    if interp.undoable:
+    if interp.tensors.undoable:
         interp.trace.mutations.take_over(trial.mutations)
     return graphs
 
@@ -272,8 +272,8 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
 
 def _backward(interp: Interp, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, opposite: bool) -> tuple[Any, tuple]:
     """Returns a trial of the backward, on these ``grads``: the interpreter, and the gradients of the tensors among ``args``."""
-    assert interp.trial is not None
-    trial = interp.trial(interp, given, AddressSet((ctx,)), later=True, opposite=opposite, again=not once)
+    assert interp.nested.make_trial is not None
+    trial = interp.nested.make_trial(interp, given, AddressSet((ctx,)), later=True, opposite=opposite, again=not once)
     value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
     if _state_changes(trial.recorder) > 2:
         raise NotCapturable

@@ -65,26 +65,17 @@ def begin_subgraph(interp: Interp, f: Frame, fn: types.FunctionType, args: list,
     frame = interp.push_function(f, fn, args, kwargs, Delivery(_end, then, sub))
     interp.trace.recorder = sub.recorder
     sub.frame = frame
-    interp.subgraphs.append(sub)
+    interp.nested.subgraphs.append(sub)
     return frame
 
 
 def _end(interp: Interp, f: Frame, value: Any, then: Delivery | None, sub: Subgraph) -> Frame | None:
-    assert sub.frame is not None and interp.subgraphs[-1] is sub
-    interp.subgraphs.pop()
+    assert sub.frame is not None and interp.nested.subgraphs[-1] is sub
+    interp.nested.subgraphs.pop()
     interp.trace.recorder = sub.recorder.parent
     if interp.trace.active:
         sub.finish(interp, sub, value)
     return interp.finish(f, value, then)
-
-
-def give_up_subgraphs(interp: Interp, frame: Frame | None = None) -> None:
-    """Moves the nodes of the sub-graphs that are being captured, or of the one in ``frame``, to the graph around them; their frames continue."""
-    while interp.subgraphs and (frame is None or interp.subgraphs[-1].frame is frame):
-        sub = interp.subgraphs.pop()
-        interp.trace.recorder = sub.recorder.parent
-        sub.recorder.inline()
-        sub.frame.then = sub.then
 
 
 # -- nested_compile_region -------------------------------------------------------------------------------------------------
@@ -96,7 +87,7 @@ def call_nested(call: Call) -> Frame | None:
     ruled = interp.rules is not None and interp.rules.decide(plain, call.args) is not None
     # Of wrappers in wrappers the innermost makes the sub-graph.
     simple = is_a(plain, types.FunctionType) and not plain.__code__.co_flags & _LATER and not is_nested(plain)
-    if ruled or not simple or interp.opaque is not None:
+    if ruled or not simple or interp.nested.opaque is not None:
         return call.instead(plain, call.args, call.kwargs)
     return begin_subgraph(interp, call.frame, plain, call.args, call.kwargs, _invoke, call.then)
 

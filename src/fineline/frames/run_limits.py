@@ -1,0 +1,35 @@
+"""How deep the calls of a run are nested, and how long a loop has gone on, with the limits of both."""
+
+from __future__ import annotations
+
+import sys
+
+# Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
+SHALLOW = 50
+
+
+class RunLimits:
+    """Counts the frames of a run and the turns of its loops."""
+
+    __slots__ = ("depth", "jumps", "max_depth")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.max_depth = SHALLOW
+        # The jumps backwards since the last tensor operator.
+        self.jumps = 0
+
+    def check_depth(self) -> None:
+        """Raises `RecursionError` where eager code would: captured code adds no frames to Python's stack."""
+        self.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
+        if self.depth > self.max_depth:
+            raise RecursionError("maximum recursion depth exceeded")
+
+
+def frames_below() -> int:
+    """Returns how many Python frames are under way outside of the interpreter."""
+    n, f = 0, sys._getframe(1)
+    while f is not None:
+        n += 1
+        f = f.f_back  # type: ignore[assignment]
+    return n
