@@ -9,7 +9,8 @@ from fineline.exception_slots import NAME, OBJ, names_attribute
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import MISSING, load_attr, load_method, read_member, special_method
+from fineline.objects.attribute_reads import load_attr, load_method, read_member
+from fineline.objects.type_info import MISSING, special_method
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
 

@@ -18,8 +18,8 @@ from fineline.fx.layout import layout_of
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import watches
 from fineline.objects.c_calls import deep_plain
+from fineline.objects.type_info import watches
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
