@@ -15,7 +15,7 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import DISCARD, Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_errors import read_attribute
-from fineline.objects.attribute_reads import BINDERS, load_attr, load_without_getattr
+from fineline.objects.attribute_reads import BINDERS, load_as_object, load_attr, load_without_getattr
 from fineline.objects.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.objects.type_info import ABSENT, METHOD, MISSING, PROPERTY, PY_DATA, PY_OTHER, kind_of, raw_lookup, type_info
@@ -109,7 +109,7 @@ def _object_getattribute(call: Call) -> Frame | None:
     obj, name = call.args
     if not call.trace.active:
         return call.finish(object.__getattribute__(obj, name))
-    return load_without_getattr(call.interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then)
+    return load_as_object(call.interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then)
 
 
 def _special(call: Call) -> Frame | None:

@@ -116,6 +116,13 @@ def load_without_getattr(interp: Interp, f: Frame, obj: Any, name: str, info: Ty
     return _first(_BY_NAME.get(name, _BY_KIND)[kind], interp, f, obj, name, info, then)
 
 
+def load_as_object(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None) -> Frame | None:
+    """Delivers an attribute as ``object.__getattribute__`` does, which finds nothing of what a ``__getattr__`` would find."""
+    kind, _ = info.look(interp.trace, name)
+    loaders = [load for load in _BY_NAME.get(name, _BY_KIND)[kind] if load is not in_module]
+    return _first(loaders, interp, f, obj, name, info, then)
+
+
 def _first(loaders: Iterable[Load], interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None) -> Frame | None:
     for load in loaders:
         frame = load(interp, f, obj, name, info, then, None)
