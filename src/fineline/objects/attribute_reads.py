@@ -107,7 +107,7 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
         frame = load(interp, f, obj, name, info, then, info.getattr_fn)
         if frame is not NEXT:
             return frame
-    return absent(interp, f, obj, name, then)
+    return absent(interp, f, obj, name, info, then)
 
 
 def load_without_getattr(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None) -> Frame | None:
@@ -128,7 +128,7 @@ def _first(loaders: Iterable[Load], interp: Interp, f: Frame, obj: Any, name: st
         frame = load(interp, f, obj, name, info, then, None)
         if frame is not NEXT:
             return frame
-    return absent(interp, f, obj, name, then)
+    return absent(interp, f, obj, name, info, then)
 
 
 # -- objects that are not read as `object` reads them ------------------------------------------------------------------
@@ -238,9 +238,7 @@ def data_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInf
     """Handles a property, or another descriptor in Python that has ``__set__`` or ``__delete__``: it hides what the instance's dict has."""
     kind, descr = info.found[name]
     if kind == PROPERTY and descr.fget is None:
-        if fallback is not None:
-            return interp.call(f, fallback, [obj, name], None, then)
-        return interp.finish(f, object.__getattribute__(obj, name), then)
+        return absent(interp, f, obj, name, info, then) if fallback is None else interp.call(f, fallback, [obj, name], None, then)
     return BINDERS[kind](interp, f, descr, obj, info.cls, then, (fallback, obj, name) if fallback is not None else None)
 
 
@@ -257,11 +255,12 @@ def own_class(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, the
 def member(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
     """Handles a slot, or an attribute that C computes."""
     try:
-        return interp.finish(f, read_member(interp, obj, info.found[name][1], name), then)
+        value = read_member(interp, obj, info.found[name][1], name)
     except AttributeError:
-        if fallback is None:
-            raise
-    return interp.call(f, fallback, [obj, name], None, then)
+        pass
+    else:
+        return interp.finish(f, value, then)
+    return absent(interp, f, obj, name, info, then) if fallback is None else interp.call(f, fallback, [obj, name], None, then)
 
 
 def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
@@ -338,9 +337,9 @@ def module_getattr(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo
     return NEXT
 
 
-def absent(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Frame | None:
-    """Lets C raise the AttributeError of an attribute that no loader has found."""
-    read = getattr if is_a(obj, types.ModuleType) else object.__getattribute__
+def absent(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None) -> Frame | None:
+    """Lets C raise the AttributeError of an attribute that no loader has found; `getattr` also says of which object it is."""
+    read = getattr if info.generic and info.getattr_fn is None else object.__getattribute__
     return interp.finish(f, read(obj, name), then)
 
 
