@@ -187,6 +187,9 @@ class TensorOps:
         if call.targets:
             self.wrote(interp, call.targets, getattr(call.fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         result = call.run()
+        if result is NotImplemented:
+            # The types of the operands decide that: Python asks the other operand, or raises a TypeError.
+            return result
         self.keep(interp, call.fn, call.op, call.target, call.fx_args, call.fx_kwargs, result, call.untyped)
         call.note_facts(result)
         if interp.options.force_graph_breaks and not used and trace.active:
