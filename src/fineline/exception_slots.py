@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 _FIELDS = BaseException.__dict__
@@ -16,13 +15,6 @@ DICT: Any = _FIELDS["__dict__"]
 STOP_VALUE: Any = StopIteration.__dict__["value"]
 NAME: Any = AttributeError.__dict__["name"]
 OBJ: Any = AttributeError.__dict__["obj"]
-
-
-def names_attribute(e: AttributeError) -> bool:
-    """Returns whether an AttributeError was made with a ``name`` or an ``obj``, even with None."""
-    if NAME.__get__(e) is not None or OBJ.__get__(e) is not None:
-        return True
-    return type(e) is AttributeError and any([part is None for part in gc.get_referents(e)])
 
 
 def under(handled: BaseException, fn: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import types
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,21 +15,10 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import DISCARD, Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects.attribute_errors import read_attribute
-from fineline.objects.attribute_reads import (
-    ABSENT,
-    MISSING,
-    PROPERTY,
-    PY_DATA,
-    PY_OTHER,
-    bound,
-    generic_load,
-    kind_of,
-    load_attr,
-    raw_lookup,
-    type_info,
-)
+from fineline.objects.attribute_reads import BINDERS, load_as_object, load_attr, load_without_getattr
 from fineline.objects.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
 from fineline.objects.c_argument_errors import refused
+from fineline.objects.type_info import ABSENT, METHOD, MISSING, PROPERTY, PY_DATA, PY_OTHER, kind_of, raw_lookup, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.interp import Call, Handler, Interp
 
@@ -48,7 +36,7 @@ def _getattr(call: Call) -> Frame | None:
         # The common case needs no frame: no user code runs, so an AttributeError comes from this read.
         try:
             if is_a(obj, nn.Module):
-                return generic_load(interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then, use_getattr=False)
+                return load_without_getattr(interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then)
             return load_attr(interp, call.frame, obj, name, call.then)
         except AttributeError:
             return call.finish(default)
@@ -75,12 +63,12 @@ def _hasattr(call: Call) -> Frame | None:
     info = None if is_a(obj, (type, super)) else type_info(call.trace, type(obj))
     if info is not None and info.generic:
         kind, _ = info.look(call.trace, name)
-        if kind >= 4:
+        if kind >= METHOD:
             # A plain class attribute or a method: the instance's dict can only hide it, not take it away.
             return call.finish(True)
-        if kind == 0 and (info.getattr_fn is None or info.is_module) and not is_a(obj, types.ModuleType):
+        if kind == ABSENT and (info.getattr_fn is None or info.is_module) and not is_a(obj, types.ModuleType):
             try:
-                return Delivery(_true, call.then).of(partial(generic_load, use_getattr=False), call.interp, call.frame, obj, name, info)
+                return Delivery(_true, call.then).of(load_without_getattr, call.interp, call.frame, obj, name, info)
             except AttributeError:
                 return call.finish(False)
     return call.instead(protocols.has_attribute, [builtins.getattr, obj, name])
@@ -121,7 +109,7 @@ def _object_getattribute(call: Call) -> Frame | None:
     obj, name = call.args
     if not call.trace.active:
         return call.finish(object.__getattribute__(obj, name))
-    return generic_load(call.interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then, use_getattr=False)
+    return load_as_object(call.interp, call.frame, obj, name, type_info(call.trace, type(obj)), call.then)
 
 
 def _special(call: Call) -> Frame | None:
@@ -138,7 +126,7 @@ def _special(call: Call) -> Frame | None:
     if obj is None:
         # A descriptor's ``__get__`` takes None for "no object".
         return call.finish(getattr(obj, name))
-    return bound(call.interp, call.frame, kind, descr, obj, type(obj), call.then)
+    return BINDERS[kind](call.interp, call.frame, descr, obj, type(obj), call.then)
 
 
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(

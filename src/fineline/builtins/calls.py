@@ -36,12 +36,13 @@ from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import C_OTHER, bound, in_python, load_attr, raw_lookup, type_info
+from fineline.objects.attribute_reads import BINDERS, load_attr
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.instances import make_instance
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.objects.lru_caches import LRU_TYPE, call_cached
+from fineline.objects.type_info import C_OTHER, in_python, raw_lookup, type_info
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling, torch_mark
 from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.rules import call_ruled
@@ -379,7 +380,7 @@ def call_type(call: Call) -> Frame | None:
             return handler(call)
         return call.instead(meta_call, [cls, *args], call.kwargs)
     if in_python(meta_call):
-        return call.callee().of(bound, call.interp, call.frame, kind_of_call, meta_call, cls, type(cls))
+        return call.callee().of(BINDERS[kind_of_call], call.interp, call.frame, meta_call, cls, type(cls))
     return make_instance(call)
 
 

@@ -22,12 +22,12 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import raw_lookup, special_method, type_info, watches
 from fineline.objects.c_argument_errors import refused
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.instances import make_instance
 from fineline.objects.introspection import load_cell
 from fineline.objects.iterator_stand_ins import KINDS
+from fineline.objects.type_info import raw_lookup, special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
 from fineline.tracing.identity_guards import CLASS_MRO, guard_mro, guard_subclass, is_instance
 from fineline.tracing.interp import Call, Handler, Interp

@@ -20,8 +20,8 @@ from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import in_python, type_info
 from fineline.objects.mapping_proxies import shown
+from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tracing.interp import Call, Handler, Interp

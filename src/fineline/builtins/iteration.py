@@ -23,11 +23,11 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.objects.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.objects.deferred_texts import given
 from fineline.objects.list_iterators import next_item
 from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
+from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.rules import call_ruled

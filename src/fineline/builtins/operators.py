@@ -20,11 +20,11 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info, watches
 from fineline.objects.deferred_texts import waiting
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.numpy_numbers import answered
 from fineline.objects.printing import prints_plainly, written_out
+from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info, watches
 from fineline.symbolic.arithmetic import (
     ARITHMETIC,
     FUNCTIONS,

@@ -18,10 +18,11 @@ from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import MISSING, in_python, load_attr, raw_lookup, type_info
+from fineline.objects.attribute_reads import load_attr
 from fineline.objects.lru_caches import lasts
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.numpy_numbers import symbol_for
+from fineline.objects.type_info import MISSING, in_python, raw_lookup, type_info
 from fineline.symbolic.arithmetic import holds, settle_all
 from fineline.symbolic.floats import hint
 from fineline.tensor_ops.numpy_arrays import write_item

@@ -16,11 +16,11 @@ from fineline.builtins.operators import BINARY, COMPARE
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import raw_lookup
 from fineline.objects.c_calls import RUNNING, describe
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.deferred_texts import Text, forget_dead, joined, known_next_time, read, waiting
 from fineline.objects.lru_caches import LRU_TYPE
+from fineline.objects.type_info import raw_lookup
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.interp import Interp

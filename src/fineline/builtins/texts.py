@@ -16,10 +16,10 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import type_info
 from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import known_next_time, waiting
 from fineline.objects.printing import prints_plainly, written_out
+from fineline.objects.type_info import type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
 from fineline.tracing.identity_guards import identify

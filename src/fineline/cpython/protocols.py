@@ -99,7 +99,9 @@ def binary(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
             result = right(a)
             if result is not NotImplemented:
                 return result
-        return left(b)
+        result = left(b)
+        # That of `torch.Size` leaves it to `tuple` to complain.
+        return native_binary(op, a, b) if result is NotImplemented else result
     if right is not MISSING and is_a(b, ta) and getattr(tb, rname) is not getattr(ta, rname, MISSING):
         result = right(a)
         if result is not NotImplemented:

@@ -10,18 +10,7 @@ from torch import Tensor
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import (
-    C_DATA,
-    GENERIC_MODULES,
-    MISSING,
-    PLAIN,
-    PROPERTY,
-    PY_DATA,
-    PY_OTHER,
-    dict_of,
-    raw_lookup,
-    type_info,
-)
+from fineline.objects.type_info import C_DATA, GENERIC_MODULES, MISSING, PLAIN, PROPERTY, PY_DATA, PY_OTHER, dict_of, raw_lookup, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY

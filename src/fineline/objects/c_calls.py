@@ -24,13 +24,13 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import in_python, type_info
 from fineline.objects.c_argument_errors import INSTANCE_METHODS, is_of_class, of_kind, refused, takes
 from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import waiting
 from fineline.objects.list_iterators import unread_lists
 from fineline.objects.numpy_numbers import converts, symbols_for
 from fineline.objects.printing import asks, prints_plainly, written_out
+from fineline.objects.type_info import in_python, type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all

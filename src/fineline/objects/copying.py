@@ -15,7 +15,7 @@ from fineline.bytecode.code import CODES
 from fineline.frames.frame import Frame
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import special_method, type_info, watches
+from fineline.objects.type_info import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.interp import Call, Handler
 from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace

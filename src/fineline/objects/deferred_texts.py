@@ -23,7 +23,7 @@ from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import type_info
+from fineline.objects.type_info import type_info
 from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown

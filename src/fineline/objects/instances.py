@@ -16,8 +16,8 @@ from fineline.frames.graph_breaks import Delivery
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import type_info
 from fineline.objects.polyfills import POLYFILLS
+from fineline.objects.type_info import type_info
 from fineline.tracing.interp import Call, Interp
 
 C_NEW = IdentitySet(

@@ -16,7 +16,7 @@ from fineline.guards.source import Source, root_of
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import MISSING
+from fineline.objects.type_info import MISSING
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Interp

@@ -13,7 +13,7 @@ import torch
 
 from fineline.exception_slots import ARGS
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import in_python, type_info
+from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tracing.identity_guards import VIEWS
 from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace

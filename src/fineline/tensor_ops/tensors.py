@@ -19,8 +19,8 @@ from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import storage_of
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import watches
 from fineline.objects.c_calls import deep_plain
+from fineline.objects.type_info import watches
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
@@ -197,6 +197,9 @@ class TensorOps:
         if call.targets:
             self.wrote(interp, call.targets, getattr(call.fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         result = call.run()
+        if result is NotImplemented:
+            # The types of the operands decide that: Python asks the other operand, or raises a TypeError.
+            return result
         self.keep(interp, call.fn, call.op, call.target, call.fx_args, call.fx_kwargs, result, call.untyped)
         call.note_facts(result)
         if interp.options.force_graph_breaks and not used and trace.active:

@@ -403,6 +403,33 @@ def a_traced_module_in_another() -> Any:
     return lambda x: net(x) * 2
 
 
+class AsksObjectFirst(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.missed = torch.nn.Linear(3, 3), []
+
+    def __getattribute__(self, name):
+        try:
+            return object.__getattribute__(self, name)
+        except AttributeError:
+            object.__getattribute__(self, "missed").append(name)
+            raise
+
+
+@table.program()
+def parameters_that_object_does_not_find() -> Any:
+    net, linear = AsksObjectFirst(), torch.nn.Linear(3, 3)
+
+    def fn(x):
+        try:
+            object.__getattribute__(linear, "weight")
+        except AttributeError as e:
+            said = str(e)
+        return net.inner(x) + object.__getattribute__(linear, "in_features"), said, list(net.missed)
+
+    return fn, net
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_attributes(program: Program, twin: str) -> None:
     check(program, twin)

@@ -345,6 +345,51 @@ for each in IMPOSSIBLE:
     _on_iterators(each)
 
 
+class Unanswered:
+    """Its operators are asked, and leave it to the other operand."""
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    def __radd__(self, other):
+        self.asked.append(type(other).__name__)
+        return NotImplemented
+
+
+class Wrapped:
+    """Its operators are those of a tensor, which does not answer for texts."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __add__(self, other):
+        return self.x.__add__(other)
+
+    def __radd__(self, other):
+        return self.x.__radd__(other)
+
+    def __lt__(self, other):
+        return self.x.__lt__(other)
+
+
+@table.snippet()
+def operators_that_no_operand_answers(x):
+    w = Wrapped(x)
+    found = [attempt(operator.add, a, b) for a, b in ((w, "a"), ("a", w), (w, None), (None, w), (w, w))]
+    return w + 1, 2 + w, w < 1, found, attempt(operator.lt, w, "a"), x.__add__("a"), x.__eq__("a"), x.__iadd__(None)
+
+
+@table.snippet()
+def a_size_and_what_does_not_join_it(x):
+    def extended(size, other):
+        size += other
+        return size
+
+    asked = []
+    other = Unanswered(asked)
+    return x + 1, [attempt(op, x.shape, other) for op in (operator.add, extended, operator.iadd)], attempt(operator.add, (1, 2), other), asked
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_operands(program: Program, twin: str) -> None:
     check(program, twin)

@@ -385,6 +385,35 @@ def code_of_a_module_as_a_function() -> Any:
     return fn, names
 
 
+@table.program(breaks=True)
+def code_of_a_prompt() -> Any:
+    names: dict[str, Any] = {"k": 2}
+    show = types.FunctionType(compile("for i in range(2): k + i\n", "made", "single"), names)
+
+    def fn(x):
+        y = x * 2
+        return show(), y + 1
+
+    return fn, names
+
+
+@table.program()
+def code_of_a_prompt_with_a_hook_of_its_own() -> Any:
+    shown: list[Any] = []
+    show = types.FunctionType(compile("x + 1", "made", "single"), {})
+
+    def fn(x):
+        before, sys.displayhook = sys.displayhook, shown.append
+        try:
+            show.__globals__["x"] = len(x)
+            show()
+        finally:
+            sys.displayhook = before
+        return x * 2, shown
+
+    return fn, shown
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_rarely(program: Program, twin: str) -> None:
     check(program, twin)

@@ -14,8 +14,9 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import MISSING, load_attr, raw_lookup, special_method
+from fineline.objects.attribute_reads import load_attr
 from fineline.objects.copying import mark_made
+from fineline.objects.type_info import MISSING, raw_lookup, special_method
 from fineline.tracing.interp import Interp
 from fineline.tracing.tracebacks import traceback_of
 

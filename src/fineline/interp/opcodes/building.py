@@ -16,7 +16,7 @@ from fineline.frames.opcode_families import family
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import type_info
+from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tracing.interp import Interp

@@ -21,8 +21,8 @@ from fineline.interp.opcodes.assertion_branches import assume
 from fineline.interp.opcodes.if_conversion import merge
 from fineline.kinds import is_a
 from fineline.objects import c_calls
-from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.objects.list_iterators import next_item
+from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import types
+from typing import Any
 
 from fineline.builtins.subscripts import binary_subscr, delete_subscr, store_subscr
 from fineline.frames.frame import NULL, Frame
+from fineline.frames.graph_breaks import Delivery
 from fineline.frames.opcode_families import family
 from fineline.interp.opcodes import blocks as blocks  # its import registers its handlers
 from fineline.objects.attribute_errors import LOAD_ATTR, LOAD_METHOD
+from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import delete_attr, store_attr
 from fineline.objects.introspection import global_value, load_cell
 from fineline.tracing.interp import Interp
@@ -22,6 +26,15 @@ def NOP(interp: Interp, f: Frame, arg: int) -> None:
 
 def POP_TOP(interp: Interp, f: Frame, arg: int) -> None:
     f.stack.pop()
+
+
+def PRINT_EXPR(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    """Shows the value of an expression in code of a prompt: passes it to ``sys.displayhook``."""
+    return load_attr(interp, f, sys, "displayhook", Delivery(_show, None, f.stack.pop()))
+
+
+def _show(interp: Interp, f: Frame, hook: Any, then: None, value: Any) -> Frame | None:
+    return interp.call(f, hook, [value], None, interp.discard)
 
 
 def PUSH_NULL(interp: Interp, f: Frame, arg: int) -> None:

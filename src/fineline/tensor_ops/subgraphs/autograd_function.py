@@ -15,8 +15,8 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects.attribute_reads import type_info
 from fineline.objects.introspection import load_cell
+from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.speculation import settle_first

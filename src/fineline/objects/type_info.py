@@ -1,0 +1,212 @@
+"""What a class has under a name: looked up once in a segment, told apart by how it behaves, and guarded."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fineline.kinds import is_a
+from fineline.objects.carried_iterators import STANDING
+from fineline.objects.iterator_stand_ins import KINDS
+from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.identity_guards import guard_mro
+from fineline.tracing.local_classes import find
+from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
+
+MISSING = object()
+OPERATOR_SPACES = (torch._ops.OpOverloadPacket, torch._ops.OpOverload, torch._ops._OpNamespace, torch._ops._Ops)
+
+# How a name found on a type behaves. Kinds below METHOD take precedence over the instance's own dict.
+ABSENT, PROPERTY, C_DATA, PY_DATA, METHOD, STATIC, CLASS, C_OTHER, PY_OTHER, PLAIN = range(10)
+
+C_DATA_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
+C_METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+MODULE_GETATTR = nn.Module.__getattr__
+TYPE_MRO = type.__dict__["__mro__"]
+TYPE_DICT = type.__dict__["__dict__"]
+# C types of these modules read attributes as `object` does, apart from the ones named; any other C type may do as it likes.
+GENERIC_MODULES = frozenset(
+    ("builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc")
+)
+NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType, super)
+PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
+DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
+# Classes whose instances' attributes are not read as `object` reads them, whatever the class has: `attribute_reads.OF_CLASSES`.
+SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, *OPERATOR_SPACES, *SYMBOLIC})
+
+
+def _may_change(cls: type) -> bool:
+    """Returns whether attributes of ``cls`` can be assigned; what stands for C's iterators changes no more than they do."""
+    return bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
+
+
+class TypeInfo:
+    """A type's names, looked up once in a segment and guarded there."""
+
+    __slots__ = (
+        "behind", "cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "loaders", "ordinary",
+        "setattr_fn",
+    )  # fmt: skip
+
+    def __init__(self, trace: SegmentTrace, cls: type) -> None:
+        self.cls = cls
+        self.heap = _may_change(cls)
+        self.found: dict[str, tuple[int, Any]] = {}
+        # How an attribute of an instance is read, by its name: `attribute_reads.loaders_of` finds it once.
+        self.loaders: dict[str, tuple[Callable[..., Any], ...]] = {}
+        # What ``super()`` finds for an instance, by the class that asks and the name.
+        self.behind: dict[tuple[type, str], tuple[int, Any]] = {}
+        local = issubclass(cls, threading.local)
+        # C may keep attributes in a dict that it does not show: asyncio's tasks do.
+        self.hides_dict = cls.__dictoffset__ != 0 and not local and raw_lookup(cls, "__dict__") is MISSING
+        self.has_dict = local or (cls.__dictoffset__ != 0 and not self.hides_dict)
+        _, self.getattribute = self.look(trace, "__getattribute__")
+        owner = getattr(self.getattribute, "__objclass__", None)
+        self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC and not self.hides_dict
+        kind, g = self.look(trace, "__getattr__")
+        self.getattr_fn = g if kind else None
+        # One that is called in another way reads attributes its own way.
+        self.generic = self.generic and (is_a(g, types.FunctionType) or not in_python(g))
+        self.is_module = g is MODULE_GETATTR
+        # Whether the class alone says how its instances' attributes are read. Most are of such: nothing more is asked of the type.
+        self.ordinary = cls not in STANDING and SPECIAL_CLASSES.isdisjoint(TYPE_MRO.__get__(cls))
+        self.setattr_fn: Any = MISSING
+
+    def look(self, trace: SegmentTrace, name: str) -> tuple[int, Any]:
+        """Returns (kind, descriptor) for a name in the MRO, and guards it."""
+        entry = self.found.get(name)
+        if entry is None:
+            entry = self.found[name] = classify(trace, self.cls, name, self.heap)
+        return entry
+
+    def look_behind(self, trace: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
+        """Returns (kind, descriptor) for a name in the MRO after ``this``, and guards it."""
+        entry = self.behind.get((this, name))
+        if entry is None:
+            guard_mro(trace, self.cls)
+            mro = TYPE_MRO.__get__(self.cls)
+            entry = ABSENT, None
+            for cls in mro[[k is this for k in mro].index(True) + 1 :]:
+                # If a class gets the name later, looking it up there finds something else than now.
+                info = trace.types.get(cls)
+                # Nothing else is asked of most of these classes: each `TypeInfo` would look up and guard three names.
+                found = info.look(trace, name) if info is not None else classify(trace, cls, name, _may_change(cls))
+                if name in TYPE_DICT.__get__(cls):
+                    entry = found
+                    break
+            self.behind[this, name] = entry
+        return entry
+
+    def setter(self, trace: SegmentTrace) -> Any:
+        if self.setattr_fn is MISSING:
+            self.setattr_fn = self.look(trace, "__setattr__")[1]
+        return self.setattr_fn
+
+
+def raw_lookup(cls: type, name: str) -> Any:
+    for k in TYPE_MRO.__get__(cls):
+        d = TYPE_DICT.__get__(k)
+        if name in d:
+            return d[name]
+    return MISSING
+
+
+def kind_of(descr: Any) -> int:
+    t = type(descr)
+    if t is types.FunctionType:
+        return METHOD
+    if t is property:
+        return PROPERTY
+    if t is staticmethod:
+        return STATIC
+    if t is classmethod:
+        return CLASS
+    if t in C_DATA_TYPES:
+        return C_DATA
+    if t in C_METHOD_TYPES:
+        return C_OTHER
+    getter, setter = raw_lookup(t, "__get__"), raw_lookup(t, "__set__")
+    deleter = raw_lookup(t, "__delete__")
+    if getter is MISSING:
+        return PLAIN
+    if is_a(getter, types.FunctionType):
+        return PY_DATA if setter is not MISSING or deleter is not MISSING else PY_OTHER
+    if setter is not MISSING:
+        return C_DATA if not is_a(descr, property) else PROPERTY
+    return C_OTHER
+
+
+def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
+    descr = raw_lookup(cls, name)
+    if heap and cls in trace.classes:
+        holder = find(trace, cls, name)
+        if holder is None:
+            _guard_descriptor(trace, descr)
+            return (ABSENT, None) if descr is MISSING else (kind_of(descr), descr)
+        cls = holder
+    if descr is MISSING:
+        if heap:
+            trace.guards.type_lacks(cls, name)
+        return ABSENT, None
+    if heap:
+        src = trace.guards.type_attr(cls, name, descr)
+        if not src.checked:
+            if is_a(descr, (int, float, str, tuple, bytes, type(None))) or is_a(descr, Tensor):
+                trace.load(descr, src)
+            else:
+                trace.guards.check(src, "is", descr)
+                if descr not in trace.sources:
+                    trace.adopt(descr, src)
+        t = type(descr)
+        if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
+            # The class may be assigned.
+            trace.guards.check(src, "type", t)
+            _guard_descriptor(trace, descr)
+    return kind_of(descr), descr
+
+
+def _guard_descriptor(trace: SegmentTrace, descr: Any) -> None:
+    """Guards how something that a class holds behaves: it follows from the methods of its own class, which may change."""
+    t = type(descr)
+    if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
+        info = type_info(trace, t)
+        for method in DESCRIPTOR_METHODS:
+            info.look(trace, method)
+
+
+def type_info(trace: SegmentTrace, cls: type) -> TypeInfo:
+    info = trace.types.get(cls)
+    if info is None:
+        info = trace.types[cls] = TypeInfo(trace, cls)
+    return info
+
+
+def dict_of(obj: Any, info: TypeInfo) -> dict:
+    """Returns ``obj.__dict__`` without calling the user's ``__getattribute__``."""
+    return obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
+
+
+def special_method(trace: SegmentTrace, t: type, name: str) -> Any:
+    """Returns what Python finds under ``name`` in a class and its bases, guarded while something is captured."""
+    return type_info(trace, t).look(trace, name)[1] if trace.active else raw_lookup(t, name)
+
+
+def in_python(method: Any) -> bool:
+    """Returns whether a special method, as it was found on a class, may run Python code: then it is no method of C's, but need not be a function."""
+    t = type(method)
+    if t in PYTHON_CALLABLES:
+        return True
+    return bool(t.__flags__ & HEAP_TYPE) and any([is_a(raw_lookup(t, name), types.FunctionType) for name in ("__get__", "__call__")])
+
+
+def watches(trace: SegmentTrace, t: type) -> bool:
+    """Returns whether the user's code sees every attribute that is read of an instance."""
+    return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(trace, t).getattribute, types.FunctionType)
