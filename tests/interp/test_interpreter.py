@@ -709,7 +709,7 @@ def test_asked_allows_a_few() -> None:
 def test_asked_is_no_question_where_the_graph_may_not_break(breaks: str) -> None:
     options, lessons = Options(breaks=breaks), Lessons()
     assert not any(one.asked(one.frame, [n], few=1) for n, one in enumerate([asking(options, lessons) for _ in range(3)]))
-    assert lessons.asked_numbers == {}
+    assert lessons.numbers.asked == {}
 
 
 def test_unlike_is_about_containers_that_are_known_to_vary() -> None:

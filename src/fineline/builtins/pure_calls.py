@@ -198,7 +198,7 @@ def _is_users(interp: Interp, fn: FunctionType) -> bool:
         and name not in STOPPING
         and name not in libraries.NAMES
         and classify_torch(fn) in (None, "python")
-        and fn.__code__ not in interp.lessons.eager_functions
+        and fn.__code__ not in interp.lessons.functions.eager
         and not is_own(fn.__code__)
     )
 

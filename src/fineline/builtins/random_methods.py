@@ -82,7 +82,7 @@ def _draw(call: Call) -> Frame | None:
     if not call.trace.active:
         return call.run_natively()
     place = call.frame.info.code, call.frame.ip - 1
-    number = None if place in call.interp.lessons.breaking_draws else _number(call.interp, call.fn, call.args, call.kwargs or {}, place)
+    number = None if place in call.interp.lessons.numbers.breaking_draws else _number(call.interp, call.fn, call.args, call.kwargs or {}, place)
     if number is None:
         raise call.graph_break("FL410", f"{call.fn.__qualname__} draws random numbers")
     return call.finish(number)

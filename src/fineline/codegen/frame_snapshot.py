@@ -294,7 +294,7 @@ class FrameStateBuilder:
         self._passed = held.copy()
         self._passed.update(graph_break.args_)
         self.loop_numbers = loop_numbers
-        self._inspected, self._keeps_all = interp.lessons.inspected_functions, graph_break.keeps_variables
+        self._inspected, self._keeps_all = interp.lessons.functions.inspected, graph_break.keeps_variables
         # No instruction may read a generator again, and yet its ``finally`` runs when its variable goes.
         self._keeps_suspended = bool(interp.stand_ins)
         self.roots = _Roots()

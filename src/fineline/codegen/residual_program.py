@@ -29,6 +29,7 @@ from fineline.exception_slots import under
 from fineline.fake.missing_kernels import unfaked
 from fineline.frames.frame import NULL
 from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
+from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import is_own
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.infallible import functions, kept_outputs
@@ -397,7 +398,7 @@ class ResidualWriter:
         if self.uncompiled:
             return as_it_is(gm)
         if self.trace.recorder.fatal or any(map(fatal, examples)):
-            raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", ("dense_only", True))
+            raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", GraphLimits(dense_only=True))
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
@@ -408,12 +409,12 @@ class ResidualWriter:
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # On fakes the number is a symbol, or read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
-                raise Uncompiled("FL502", text, ("compiled_first_call", True)) from None
+                raise Uncompiled("FL502", text, GraphLimits(compiled_first_call=True)) from None
             if self.trace.recorder.scattered or any(map(scattered, examples)):
                 text = f"the backend can't compile a graph with sparse, nested or quantized tensors ({e.reason})"
-                raise Uncompiled("FL522", text, ("dense_only", True)) from None
+                raise Uncompiled("FL522", text, GraphLimits(dense_only=True)) from None
             if symbols is None and (name := unfaked(gm, examples)):
-                raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", ("no_fake_kernel", frozenset({name}))) from None
+                raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", GraphLimits(no_fake_kernel=frozenset({name}))) from None
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Restart("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None

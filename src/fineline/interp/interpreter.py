@@ -197,7 +197,7 @@ class Interpreter:
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function")
-        if code in self.lessons.eager_functions and f is not None:
+        if code in self.lessons.functions.eager and f is not None:
             call_eager_function(self, fn, args, kwargs)
         if self.trace.active:
             see_function(self.trace, fn)
@@ -298,15 +298,7 @@ class Interpreter:
             frame = frame.back
         assert frame is not None
         place = (self.iteration, frame.info.code, frame.ip - 1)
-        seen = self.lessons.asked_numbers.setdefault(place, {})
-        # A loop may come here several times in one run.
-        others = [known for run, known in seen.items() if run is not self.marker]
-        if len(others) >= few and not any([found in known for known in others]):
-            self.lessons.asked_outside.add(place)
-        own = seen.setdefault(self.marker, [])
-        if place not in self.lessons.asked_outside and len(own) < MOST_ASKED:
-            own.append(found)
-        return place in self.lessons.asked_outside
+        return self.lessons.numbers.ask(place, self.marker, found, few)
 
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a graph break keeps them."""

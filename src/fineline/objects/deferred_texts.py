@@ -111,7 +111,7 @@ def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
     if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
         # Infinity is no whole number.
         return False
-    late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.lessons.specialized_texts) for x in given]
+    late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.lessons.numbers.specialized_texts) for x in given]
     return None not in late and any(late)
 
 
@@ -241,8 +241,7 @@ def known_next_time(interp: Interp, text: Text) -> None:
                 found.append(interp.texts[x])
             elif is_a(x, Tensor) or unknown(x):
                 return
-    if not places <= interp.lessons.specialized_texts:
-        interp.lessons.specialized_texts |= places
+    if interp.lessons.numbers.specialize_texts(places):
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 

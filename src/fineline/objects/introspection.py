@@ -78,7 +78,7 @@ def _namespace(interp: Interp, f: Frame) -> Any:
 def _look_at(interp: Interp, f: Frame | None) -> None:
     """Makes programs keep all variables of the running functions from the next capture on."""
     while f is not None:
-        interp.lessons.inspected_functions.add(f.info.code)
+        interp.lessons.functions.inspected.add(f.info.code)
         f = f.back
     interp.fail("FL439", "variables are looked at through a frame", False)
 
@@ -86,7 +86,7 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
 def _get_frame(call: Call) -> Frame | None:
     """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no instruction reads any more."""
     codes = [frame.info.code for frame in stack(call.frame)]
-    if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.inspected_functions.issuperset(codes):
+    if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.functions.inspected.issuperset(codes):
         _look_at(call.interp, call.frame)
     return c_calls.call_c(call)
 
@@ -103,7 +103,7 @@ def _of_frame(call: Call) -> Frame | None:
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
             interp.abandoned = Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f))
             raise CaptureAborted
-        if found.info.code not in interp.lessons.inspected_functions:
+        if found.info.code not in interp.lessons.functions.inspected:
             _look_at(interp, f)
         return call.finish(_namespace(interp, found))
     if call.trace.active and frame in call.trace.sources:

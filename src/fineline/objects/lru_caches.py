@@ -136,7 +136,7 @@ def _behind(interp: Interp, fn: Any, values: list) -> types.FunctionType | None:
     inner = found[-4] if len(found) > 5 else None
     if trace.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
         return None
-    if inner.__code__ in interp.lessons.specialized_caches:
+    if inner.__code__ in interp.lessons.numbers.specialized_caches:
         return None
     if _source(trace, fn) is None or not all([_fixed(trace, a) for a in values]):
         return None

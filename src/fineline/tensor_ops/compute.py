@@ -35,7 +35,7 @@ def computing(interp: Interp) -> Iterator[None]:
 
 def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
     """Runs an operator: on the values themselves, or in fake mode on what stands for them. ``born``: new symbols are sizes of its result."""
-    unfaked = interp.lessons.no_fake_kernel
+    unfaked = interp.lessons.graphs.no_fake_kernel
     if unfaked and getattr(fn, "__name__", "") in unfaked:
         raise GraphBreak(fn, tuple(args), kwargs, "FL516", f"{describe(fn)} does not run on fake tensors")
     if interp.fakes is None:

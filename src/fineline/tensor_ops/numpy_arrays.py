@@ -103,7 +103,7 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     if interp.fakes is not None:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
-    allowed = interp.trace.active and interp.restartable and interp.lessons.constant_arrays
+    allowed = interp.trace.active and interp.restartable and interp.lessons.graphs.constant_arrays
     if not allowed or not all([interp.arrays.constant(interp, v) for v in values]):
         return None
     try:

@@ -140,7 +140,7 @@ class TensorOperator:
             self._lower_numbers()
         if interp.indices and (places := numbers_in_tensors(self.fn, self.args)) is not None:
             self.fn, self.args = torch.ops.aten.index.Tensor, (self.args[0], places)
-        if interp.lessons.dense_only and any(map(scattered, self.all_args)):
+        if interp.lessons.graphs.dense_only and any(map(scattered, self.all_args)):
             raise self.graph_break("FL522", "takes a sparse, nested or quantized tensor")
         try:
             if id(self.fn) in DTYPE_ASKERS and among(self.all_args):
@@ -212,7 +212,7 @@ class TensorOperator:
                 result = compute(interp, self.fn, self.args, self.kwargs)
         except GraphBreak as b:
             raise b.calls(*self.called) from None
-        if interp.lessons.dense_only and scattered(result):
+        if interp.lessons.graphs.dense_only and scattered(result):
             raise self.graph_break("FL522", "gives a sparse, nested or quantized tensor")
         return result
 

@@ -77,7 +77,7 @@ class Shapes(ShapeEnv):
         # Weakly: closures of PyTorch's fake mode are cycles through this object, and must not keep the user's model.
         self._interp = weakref.ref(interp)
         self.floats = Floats(self)
-        self.draws = Draws(self, interp.lessons.breaking_draws)
+        self.draws = Draws(self, interp.lessons.numbers.breaking_draws)
         # Symbol -> the frames down to the last line that said something of it.
         self.stacks: dict[sympy.Symbol, tuple[StackPlace, ...]] = {}
 
@@ -120,7 +120,7 @@ class Symbols:
         self.shapes = Shapes(interp)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.draws = self.shapes.draws
-        self.inlined = Inlined(interp.lessons.specialized_caches)
+        self.inlined = Inlined(interp.lessons.numbers.specialized_caches)
         self.leaves: dict[sympy.Symbol, Place] = {}
         self.numbers: dict[int, Any] = {}
         self._bound: list[tuple[Place, Any]] = []

@@ -34,6 +34,7 @@ from fineline.frames.graph_breaks import (
     RestartSpecialized,
     Uncompiled,
 )
+from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import user_stack
 from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.interpreter import FLEETING, Interpreter
@@ -406,7 +407,7 @@ class CaptureSession:
             raise Restart(e.error, e.text) from None
         if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
             # The context can't leave its graph; entered between two graphs, it is a value like others.
-            self.region.lessons.learn("inference_mode_breaks", True)
+            self.region.lessons.limit_graphs(GraphLimits(inference_mode_breaks=True))
         elif not self._move_out(e):
             move_out(self.region.lessons, interp.frame)
 
@@ -577,7 +578,7 @@ class CaptureSession:
     def _move_out(self, e: NotReconstructible) -> bool:
         """Makes the next capture leave out of its graphs what cannot be there; returns whether that is known to help."""
         if is_a(e, Uncompiled):
-            self.region.lessons.learn(*e.lesson)
+            self.region.lessons.limit_graphs(e.limits)
             return True
         return make_outside(self.region, self.entry_point, e.called_at)
 

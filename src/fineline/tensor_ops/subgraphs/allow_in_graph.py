@@ -130,7 +130,7 @@ class OpaqueCall:
             raise broken(interp, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
             # On fake tensors it has not happened: it is going to, on the real ones.
-            interp.lessons.broken_contracts[self.fn.__code__] += (interp.fakes is None) if self.changed else MOST_CHANGES
+            interp.lessons.functions.broken_contracts[self.fn.__code__] += (interp.fakes is None) if self.changed else MOST_CHANGES
         interp.fail("FL107", _but(self.fn, text), False)
 
     def given_by(self, interp: Interp, fn: Any, value: Any) -> None:
@@ -191,7 +191,7 @@ def call_allowed(call: Call, rule: Rule) -> Frame | None:
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
     if interp.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
         return interp.call_plainly(call.frame, fn, call.args, call.kwargs, call.then)
-    if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
+    if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.functions.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(call.trace, fn)
         raise call.graph_break("FL107", _but(fn, "it has not kept the contract before"))
     if interp.texts:
