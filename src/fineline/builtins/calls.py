@@ -47,10 +47,12 @@ from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
-from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, SegmentTrace
 
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -65,9 +67,9 @@ VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 
 def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards a function that is about to run: code, defaults, globals; its closure cells become sources."""
-    if fn in trace.functions:
+    if fn in trace.functions.guarded:
         return
-    trace.functions.add(fn)
+    trace.functions.guarded.add(fn)
     src = trace.sources.get(fn)
     if src is None:
         if fn in trace.made:
@@ -219,7 +221,7 @@ def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
 def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     trace = interp.trace
     # Most have run before; a mark may have come since, or a function of other code at the same address.
-    if trace.run_through.get(fn) is fn.__code__ and not fn.__dict__:
+    if trace.functions.run_through.get(fn) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
         handler = HANDLERS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
@@ -258,7 +260,7 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
     if fn.__dict__:
         return marked_by_torch(interp, fn)
     if not ruled:
-        interp.trace.run_through[fn] = fn.__code__
+        interp.trace.functions.look_into(fn)
     return None
 
 
@@ -448,7 +450,7 @@ def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
             return False
         if (
             src is not None
-            and d not in trace.expanded
+            and d not in trace.containers.expanded
             and not (d in written and trace.mutations.is_dirty(d, name))
             and hooks not in written
         ):
@@ -465,8 +467,8 @@ def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
 def _no_global_hooks(trace: SegmentTrace) -> bool:
     if any(MODULE_GLOBALS[name] for name in GLOBAL_HOOKS):
         return False
-    if not trace.hooks_seen:
-        trace.hooks_seen = True
+    if not trace.functions.hooks_seen:
+        trace.functions.hooks_seen = True
         g = trace.pin(MODULE_GLOBALS, "torch.nn.modules.module")
         for name in GLOBAL_HOOKS:
             hooks = MODULE_GLOBALS[name]

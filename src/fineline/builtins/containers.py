@@ -24,8 +24,9 @@ from fineline.objects.attribute_reads import in_python, type_info
 from fineline.objects.mapping_proxies import shown
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
+from fineline.tracing.segment_trace import SegmentTrace
 
 TENSOR_LEN = Tensor.__len__
 
@@ -92,7 +93,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
 def _read_length(trace: SegmentTrace, obj: Any, then: Delivery | None) -> Any:
     """Returns the guarded length of a container, or a symbol if it is the length that varies."""
     src = trace.sources.get(obj)
-    if src is not None and obj not in trace.expanded and not is_a(obj, (str, bytes)):
+    if src is not None and obj not in trace.containers.expanded and not is_a(obj, (str, bytes)):
         wrote = trace.mutations.wrote(obj)
         if trace.symbols is not None and is_a(obj, (list, collections.deque) if wrote else SIZED) and trace.symbols.varying.length(src):
             # What has been written to, and not been read as a whole, has only grown.

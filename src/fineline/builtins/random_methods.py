@@ -120,7 +120,7 @@ def _symbol(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any, kind:
     trace = interp.trace
     identify(trace, fn)
     for a in (*args[1:], *kwargs.values()):
-        trace.settle(a)
+        trace.deferred.settle(a)
     trace.guards.check(src, "predicate", (_Plain(kind.generator), "draws as its class does"), "draws")
     return trace.symbols.draws.add(Draw(fn, tuple(args), kwargs, place), example, span)
 

@@ -23,8 +23,9 @@ from fineline.objects.deferred_texts import Text, forget_dead, joined, known_nex
 from fineline.objects.lru_caches import LRU_TYPE
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS
+from fineline.tracing.plain_values import SINGLETONS
 
 # Instruction -> how many operands it looks at, from the top of the stack; those not named here only move them about.
 _OPERANDS: Mapping[str, int] = MappingProxyType(
@@ -140,7 +141,7 @@ def attend(interp: Interp, f: Frame) -> bool:
         f.ip += 1
         graph_break = GraphBreak(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
         raise graph_break if kept.gives else graph_break.discard()
-    if text.fn is None and name in _TRUTHS and (src := interp.trace.lazy.get(text.value)) is not None:
+    if text.fn is None and name in _TRUTHS and (src := interp.trace.deferred.numbers.get(text.value)) is not None:
         s[-1] = filled = bool(text.value)
         interp.trace.guards.check(src, "predicate", (operator.truth, "is not empty") if filled else (operator.not_, "is empty"), "truth")
         return False

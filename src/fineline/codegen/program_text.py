@@ -163,7 +163,7 @@ class ProgramText(ValueWalk[str]):
 
     def member(self, descr: Any) -> str:
         """Returns a C descriptor; that of a class made by the call is the one of the class made by the program."""
-        if descr.__objclass__ in self.trace.classes:
+        if descr.__objclass__ in self.trace.classes.local:
             return f"{self.expr(descr.__objclass__)}.__dict__[{descr.__name__!r}]"
         return self.constant(descr, descr.__name__)
 

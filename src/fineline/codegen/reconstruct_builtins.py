@@ -25,7 +25,8 @@ from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
 from fineline.objects.iterator_stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import GETTERS, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import GETTERS
 from fineline.tracing.tracebacks import Entry, frames_behind
 
 
@@ -69,7 +70,7 @@ def _array(r: ProgramText, v: Any) -> str:
 
 def _dict(r: ProgramText, v: dict) -> str:
     r.check_made(v)
-    owner = r.trace.owners.get(v)
+    owner = r.trace.namespaces.owners.get(v)
     if owner is not None:
         return dict_of(r.expr(owner), type(owner))
     name = r.statement("table", "{}", v)

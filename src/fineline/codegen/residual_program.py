@@ -45,7 +45,8 @@ from fineline.stacks import PROGRAM
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
 from fineline.tracing.local_classes import guard_distinct_classes
 from fineline.tracing.mutation_log import EMPTY, Written, contents
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import guard_lookups
 from fineline.tracing.tracebacks import ShownPlace, Variable
 
@@ -244,7 +245,7 @@ class ResidualWriter:
         if not vary and len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
             return
         n = len(w.before)
-        if w.obj not in self.trace.expanded:
+        if w.obj not in self.trace.containers.expanded:
             # Only appended to: whatever the list holds when the program runs stays.
             late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
             return
@@ -271,7 +272,7 @@ class ResidualWriter:
     def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
         now = list(w.obj)
         cls = self.rebuild.constant(deque, "deque")
-        if w.obj not in self.trace.expanded:
+        if w.obj not in self.trace.containers.expanded:
             # Only appended to, as above.
             late.append(f"{cls}.extend({target}, [{self.rebuild.items(now[len(w.before):])}])")
             return
@@ -300,7 +301,7 @@ class ResidualWriter:
         guard_distinct_classes(trace)
         now, gm = AMBIENT.now(), None
         if trace.recorder.calls:
-            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.assumed]
+            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.failures.assumed]
             gm = self._graph_module(shown, now)
             compiled = self._compiled_graph(compile_graph, gm, shown, now)
             lines = self._call_lines(compiled, gm, checks, again)
@@ -313,14 +314,14 @@ class ResidualWriter:
         if trace.symbols is not None:
             trace.symbols.guard()
         # A block of rules is entered and left without an operator.
-        lines += restore_lines(trace.start_ambient, now, trace.answers, r)
+        lines += restore_lines(trace.state.start, now, trace.state.answers, r)
         return self._program([*lines, *r.lines, *self.tail], gm)
 
     def _graph_module(self, shown: bool, now: AmbientFacts) -> CapturedGraph:
         """Ends the graph with its outputs; returns its module."""
         recorder = self.trace.recorder
         without_modes(recorder.graph)
-        put_back_in(recorder.graph, self.trace.start_ambient, now)
+        put_back_in(recorder.graph, self.trace.state.start, now)
         outputs = tuple(self.rebuild.outputs.names)
         # What no backend is shown runs as it is, with all its operators.
         kept = self._kept(outputs) if shown else []
@@ -340,8 +341,8 @@ class ResidualWriter:
                 raise Restart("FL515", "the graph writes into memory that several inputs share")
         if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
             self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
-        with in_state(trace.start_ambient, now, trace.answers):
-            compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.start_ambient) or _transforms(now))
+        with in_state(trace.state.start, now, trace.state.answers):
+            compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.state.start) or _transforms(now))
         # Compiled code would look for the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled
 
@@ -473,7 +474,7 @@ class ResidualWriter:
             # What is known of the sizes, guarded as they are or found out to be, is in there.
             tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.numbers, int)
         inputs = tuple([tensors.get(src.reg) for _, src in self.trace.recorder.inputs])
-        return None if None in inputs else Kinds(self.trace.start_ambient, inputs, self._sharing(), sizes)
+        return None if None in inputs else Kinds(self.trace.state.start, inputs, self._sharing(), sizes)
 
     def _tensors(self) -> list[Source]:
         return [src for _, src in self.trace.recorder.inputs if is_a(src.value, Tensor)]
@@ -526,7 +527,7 @@ class ResidualWriter:
     def _guard_tangents(self) -> None:
         """Guards which inputs have a tangent: it decides which results have one, and code can read that."""
         guards = self.trace.guards
-        for src in self._tensors() if self.trace.start_ambient.dual_level else ():
+        for src in self._tensors() if self.trace.state.start.dual_level else ():
             there = has_tangent(src.value)
             guards.check(src, "predicate", (functools.partial(_has_tangent, there), f"{'a' if there else 'no'} tangent"), "tangent")
 

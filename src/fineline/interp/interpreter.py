@@ -61,7 +61,8 @@ from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
 from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
 from fineline.tracing.lessons import Lessons
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
 
 _NULLS = (NULL,) * 64
@@ -128,7 +129,7 @@ class Interpreter:
         # The result of a graph break and where it goes: delivering it may run into the next graph break, or raise.
         self.pending: tuple[Any, Delivery | None] | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)
-        self.texts = self.trace.texts
+        self.texts = self.trace.deferred.texts
         self.events: list[Any] = []
         self.jumps = 0
         self.depth = 0
@@ -262,8 +263,8 @@ class Interpreter:
         Then a program for each value would never end, and the place had better be a graph break; what it gives is known behind that.
         """
         found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
-        if self.trace.numpy:
-            found += [v for v in values if type(v) in NUMPY_SCALARS and v in self.trace.lazy]
+        if self.trace.deferred.numpy:
+            found += [v for v in values if type(v) in NUMPY_SCALARS and v in self.trace.deferred.numbers]
         return bool(found) and None not in found and self.asked(f, found, few)
 
     def unlike(self, f: Frame, obj: Any) -> bool:
@@ -280,7 +281,7 @@ class Interpreter:
             src, shown = (trace.sources[held], False) if held in trace.sources else (src, True)
             obj = held
         text = "" if src is None else member_text(shown_by, src.text()) if shown else src.text()
-        what = self.unsteady.get(text) if obj not in trace.expanded else None
+        what = self.unsteady.get(text) if obj not in trace.containers.expanded else None
         written = obj in trace.mutations.written
         if src is None or what is None or (what == "numbers" and not written):
             return False
@@ -571,7 +572,7 @@ class Interpreter:
             self.abandoned = self.refusal(error, text, self.frame)
             raise CaptureAborted
         fakes = self.trace.active = self.fakes is not None
-        self.trace.global_values.clear()  # Nobody forgets them any more where globals are written.
+        self.trace.namespaces.global_values.clear()  # Nobody forgets them any more where globals are written.
         self.pause.end()
         self.failure = (error, text)
         f = self.frame

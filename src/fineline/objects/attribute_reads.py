@@ -23,10 +23,12 @@ from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import guard_mro, member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import find, member_of
-from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 MISSING = object()
 OPERATOR_SPACES = (torch._ops.OpOverloadPacket, torch._ops.OpOverload, torch._ops._OpNamespace, torch._ops._Ops)
@@ -108,7 +110,7 @@ class TypeInfo:
             entry = ABSENT, None
             for cls in mro[[k is this for k in mro].index(True) + 1 :]:
                 # If a class gets the name later, looking it up there finds something else than now.
-                info = trace.types.get(cls)
+                info = trace.namespaces.types.get(cls)
                 # Nothing else is asked of most of these classes: each `TypeInfo` would look up and guard three names.
                 found = info.look(trace, name) if info is not None else classify(trace, cls, name, _may_change(cls))
                 if name in TYPE_DICT.__get__(cls):
@@ -158,7 +160,7 @@ def kind_of(descr: Any) -> int:
 
 def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
-    if heap and cls in trace.classes:
+    if heap and cls in trace.classes.local:
         holder = find(trace, cls, name)
         if holder is None:
             _guard_descriptor(trace, descr)
@@ -195,9 +197,9 @@ def _guard_descriptor(trace: SegmentTrace, descr: Any) -> None:
 
 
 def type_info(trace: SegmentTrace, cls: type) -> TypeInfo:
-    info = trace.types.get(cls)
+    info = trace.namespaces.types.get(cls)
     if info is None:
-        info = trace.types[cls] = TypeInfo(trace, cls)
+        info = trace.namespaces.types[cls] = TypeInfo(trace, cls)
     return info
 
 
@@ -245,9 +247,9 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
         if t is types.FrameType and name in OF_FRAMES:
             return interp.call(f, protocols.of_frame, [obj, name], None, then)
         return interp.finish(f, getattr(obj, name), then)
-    if trace.lazy and name not in OF_TYPE:
-        trace.settle(obj)
-    info = trace.types.get(t)
+    if trace.deferred.numbers and name not in OF_TYPE:
+        trace.deferred.settle(obj)
+    info = trace.namespaces.types.get(t)
     if info is None or not info.ordinary:
         if t in SYMBOLIC:
             part = _PARTS.get((STANDS_FOR[t], name))
@@ -272,7 +274,7 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
         elif t in STANDING and name not in ITERATING:
             # It is for the iterator itself to say.
             raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[t].__name__}")
-        info = trace.types.get(t)
+        info = trace.namespaces.types.get(t)
         if info is None:
             info = type_info(trace, t)
     if not info.generic:
@@ -307,7 +309,7 @@ def generic_load(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, 
             d = dict_of(obj, info)
             if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
                 trace.made.add(d)
-                trace.owners[d] = obj
+                trace.namespaces.owners[d] = obj
             return interp.finish(f, d, then)
         if name == "__class__":
             return interp.finish(f, interp.type_of(obj), then)
@@ -393,7 +395,7 @@ def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Delive
         if kind != C_DATA:
             return bound(interp, f, kind, descr, cls, meta, then, asked)
         if name == "__dict__":
-            if not cls.__flags__ & HEAP_TYPE or cls in trace.classes:
+            if not cls.__flags__ & HEAP_TYPE or cls in trace.classes.local:
                 raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class")
             # Its single names may be asked for.
             space = TYPE_DICT.__get__(cls)
@@ -405,7 +407,7 @@ def load_class_attr(interp: Interp, f: Frame, cls: type, name: str, then: Delive
     if is_a(cls, enum.EnumMeta):
         # EnumMeta finds members through its own __getattr__ or a descriptor; they never change once the class stands.
         member = cls.__dict__.get("_member_map_", {}).get(name)
-        if member is not None and cls in trace.classes:
+        if member is not None and cls in trace.classes.local:
             members = type_info(trace, cls).look(trace, "_member_map_")[1]
             return interp.finish(f, trace.read_key(members, trace.sources.get(members), name, member), then)
         if member is not None:
@@ -471,7 +473,7 @@ def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> 
     elif value is descr:
         interp.class_value(descr)
     elif trace.active and callable(value) and value not in trace.sources and not is_value(value):
-        trace.bound[value] = (interp.class_value(descr), obj, cls)
+        trace.namespaces.bound[value] = (interp.class_value(descr), obj, cls)
 
 
 def _get(interp: Interp, f: Frame, getter: Any, args: list, asked: tuple | None, then: Delivery | None) -> Frame | None:
@@ -500,9 +502,9 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     if t is FakeTensor:
         t = Tensor
     if trace.active and not is_a(obj, type) and t is not super and t not in STANDING:
-        if trace.lazy and name not in OF_TYPE and obj not in trace.texts:
+        if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts:
             # A text is read by the call alone.
-            trace.settle(obj)
+            trace.deferred.settle(obj)
         if t in SYMBOLIC:
             descr = raw_lookup(STANDS_FOR[t], name)
             if type(descr) is types.MethodDescriptorType:
@@ -511,7 +513,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
                 return None
             obj = settled(obj)
             t = type(obj)
-        info = trace.types.get(t)
+        info = trace.namespaces.types.get(t)
         if info is None:
             info = type_info(trace, t)
         if info.generic:

@@ -28,7 +28,8 @@ from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace
+from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.segment_trace import SegmentTrace
 
 # Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
 _TENSORS = frozenset({Tensor, torch.nn.Parameter})
@@ -124,7 +125,7 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
     if not patterns:
         return True
     pattern = patterns[0]
-    if type(pattern) is not str or pattern in trace.texts:
+    if type(pattern) is not str or pattern in trace.deferred.texts:
         return False
     if fn is format:
         return _SPEC.fullmatch(pattern) is not None
@@ -140,12 +141,12 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
 def _late(interp: Interp, x: Any, read: bool) -> bool | None:
     """Returns whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
     trace, t = interp.trace, type(x)
-    if x in trace.texts:
+    if x in trace.deferred.texts:
         return True
     if t in SYMBOLIC:
         return unknown(x) or not read
     if t in SINGLETONS or (t in VALUES and t is not slice):
-        trace.settle(x)
+        trace.deferred.settle(x)
         return False
     if t not in _TENSORS and not (t is FakeTensor and interp.fakes is not None):
         return None
@@ -200,7 +201,7 @@ def given(interp: Interp, v: Any, src: Source) -> Any:
     value = another(v)
     if value is v or src.checked:
         return trace.read(v, src)
-    trace.put_off(value, src)
+    trace.deferred.put_off(value, src)
     interp.texts[value] = Text(value, None, (), src.text(), None, ())
     return value
 
@@ -226,7 +227,7 @@ def known_next_time(interp: Interp, text: Text) -> None:
     """
     if text.fn is None:
         # It is there: from here on it is one that is guarded.
-        interp.trace.settle(text.value)
+        interp.trace.deferred.settle(text.value)
         del interp.texts[text.value]
         return
     places = set()
@@ -264,7 +265,7 @@ def begin_segment(interp: Interp) -> None:
     """Starts the trace of a new segment. It keeps the dict of deferred texts, because the running loop uses it."""
     interp.texts.clear()
     interp.trace = SegmentTrace(interp)
-    interp.trace.texts = interp.texts
+    interp.trace.deferred.texts = interp.texts
 
 
 def forget_dead(texts: AddressMap[Text]) -> None:
@@ -275,7 +276,7 @@ def forget_dead(texts: AddressMap[Text]) -> None:
 
 def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """Returns the call by which a program makes ``value`` behind its graph."""
-    text = trace.texts[value]
+    text = trace.deferred.texts[value]
     assert text.fn is not None
     tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
     if text.state != _state(trace, text.args) or PRINT_OPTS.__dict__ in trace.mutations.written or any([_written(trace, t) for t in tensors]):

@@ -21,9 +21,10 @@ from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import shown_by
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, is_value
+from fineline.tracing.plain_values import is_value
 from fineline.tracing.tracebacks import traceback_of
 
 REFERENT = weakref.ref.__call__
@@ -254,9 +255,7 @@ def global_value(interp: Interp, f: Frame, name: str) -> Any:
         if name in f.builtins:
             return f.builtins[name]
         raise NameError(f"name '{name}' is not defined", name=name)
-    cache = trace.global_values.get(g)
-    if cache is None:
-        cache = trace.global_values[g] = {}
+    cache = trace.namespaces.globals_in(g)
     if name in cache:
         return cache[name]
     src = trace.sources.get(g)

@@ -27,7 +27,8 @@ from fineline.tensor_ops.rules import operator_rule
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 # What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
 _FUNCTIONS = (
@@ -193,7 +194,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     src, constant = trace.sources.get(a), interp.arrays.constant(interp, a)
     if constant and fn in SHARING and interp.arrays.lies_in_shared(a):
         return None
-    if not constant and (src is None or torch.is_inference_mode_enabled() is not trace.start_ambient.inference_mode):
+    if not constant and (src is None or torch.is_inference_mode_enabled() is not trace.state.start.inference_mode):
         return None
     try:
         result = fn(a, **options)

@@ -107,7 +107,7 @@ def _sized(interp: Interp, f: Frame, value: int, then: Delivery | None, fn: Any,
         values = _values(fn)
         kwargs = kwargs and {k: v if k in values else _with_size(v, t, value) for k, v in kwargs.items()}
         return interp.call(f, fn, _with_size(list(args), t, value), kwargs, then)
-    interp.trace.settle(value)
+    interp.trace.deferred.settle(value)
     interp.known.add(t, interp.trace.recorder.mutated)
     return interp.call(f, fn, list(args), kwargs, then)
 

@@ -130,7 +130,7 @@ class TensorOperator:
     def lower(self) -> None:
         """Finds the form that a graph can hold, and the node's arguments; breaks the graph if there is none."""
         interp, trace = self.interp, self.interp.trace
-        if trace.numpy and id(self.fn) not in DTYPE_ASKERS:
+        if trace.deferred.numpy and id(self.fn) not in DTYPE_ASKERS:
             self.args = symbols_for(trace, self.args)
             self.kwargs = self.kwargs and {k: symbol_for(trace, v) for k, v in self.kwargs.items()}
             self.called = self.fn, self.args, self.kwargs
@@ -176,10 +176,10 @@ class TensorOperator:
         self.targets = targets_of(fn, args, kwargs)
         history = bool(self.targets) and id(fn) not in HIDDEN_BY_ID and _history_grows(args, kwargs)
         handled = covered(interp.frame)
-        interp.trace.caught = interp.trace.caught or handled
+        interp.trace.failures.caught = interp.trace.failures.caught or handled
         self.untyped = interp.fakes is not None and not takes_types(fn, args, kwargs)
         raises = handled and (self.untyped or may_raise(self.op, self.target, self.fx_args))
-        if raises or (self.targets and interp.trace.fragile):
+        if raises or (self.targets and interp.trace.failures.fragile):
             settle_raising(interp, fn, args, kwargs, raises, self.targets, history)
         if self.targets:
             self._check_writes(history, handled)
@@ -241,8 +241,8 @@ def _check_sizes(call: TensorOperator) -> None:
 
 def _check_kernels(call: TensorOperator) -> None:
     trace = call.interp.trace
-    if trace.states and id(call.fn) in CHOOSERS and call.args[0].device.type != "cpu":
-        if any([setter in KERNELS for _, setter in differing(trace.start_ambient, AMBIENT.now())]):
+    if trace.state.setters and id(call.fn) in CHOOSERS and call.args[0].device.type != "cpu":
+        if any([setter in KERNELS for _, setter in differing(trace.state.start, AMBIENT.now())]):
             raise call.graph_break("FL503", "runs in another state when compiled than where the code calls it")
 
 

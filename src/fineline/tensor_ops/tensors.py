@@ -35,14 +35,13 @@ from fineline.tensor_ops.tensor_operator import TensorOperator, targets_of
 from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
-from fineline.torch_facts.thread_state import answers_before
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.constant_tensors import READERS
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.node_origin import origin_of
-from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
+from fineline.tracing.plain_values import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 
 # By identity: distinct C functions of torch may compare equal.
 BEYOND = frozenset(map(id, BEYOND_GUARD))
@@ -138,11 +137,11 @@ class TensorOps:
             raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
         if trace.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
             raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
-        answers_before(fn, trace.answers)
+        trace.state.before_change(fn)
         result = fn(*args, **kwargs)
         fx_args, fx_kwargs = tuple([trace.to_fx(a) for a in args]), {k: trace.to_fx(a) for k, a in kwargs.items()}
         trace.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(trace, call.frame))
-        trace.states.add(fn)
+        trace.state.setters.add(fn)
         return call.finish(result)
 
     def _read_data(self, call: Call) -> Frame | None:
@@ -161,7 +160,7 @@ class TensorOps:
     def constant(self, interp: Interp, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Returns the result of a call that answers from guarded facts."""
         trace = interp.trace
-        if trace.lazy:
+        if trace.deferred.numbers:
             for a in (*args, *(kwargs or {}).values()):
                 deep_plain(trace, a)
         if is_a(result, Tensor) and not trace.recorder.known(result) and result not in trace.sources:

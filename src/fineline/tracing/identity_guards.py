@@ -39,9 +39,8 @@ from fineline.guards.source import Source
 from fineline.guards.texts import value_text
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
+from fineline.tracing.classes_made_anew import CLASS_MRO, HEAP_TYPE
 
-CLASS_MRO = type.__dict__["__mro__"]
-HEAP_TYPE = 1 << 9
 OBJECT_EQ = object.__eq__
 F_CODE = FunctionType.__dict__["__code__"]
 METHOD = (MethodType.__dict__["__self__"], MethodType.__dict__["__func__"])
@@ -162,7 +161,7 @@ def leaves(trace: Any, values: Any, hashed: bool = False, depth: int = 0) -> Ite
 def guard_mro(trace: Any, cls: type) -> None:
     """Guards the MRO of a class, because an answer follows from its bases."""
     if cls.__flags__ & HEAP_TYPE:
-        src = trace.sources.get(cls) if cls in trace.classes else None
+        src = trace.sources.get(cls) if cls in trace.classes.local else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
         # By its items: assigning __bases__ there and back gives another tuple.
         trace.load_members(cls, src, (CLASS_MRO,))
@@ -170,12 +169,12 @@ def guard_mro(trace: Any, cls: type) -> None:
 
 def guard_subclass(trace: Any, cls: type, classes: Any, answer: bool) -> None:
     """Guards what an abstract class answers when asked if ``cls`` is one of its own: a later ``register`` may change it."""
-    made = trace.sources.get(cls) if cls in trace.classes and classes not in trace.classes else None
+    made = trace.sources.get(cls) if cls in trace.classes.local and classes not in trace.classes.local else None
     if made is not None and made.op != "pin":
         text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
         trace.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
         return
-    src = (trace.sources.get(classes) if classes in trace.classes else None) or trace.guards.pin(classes, classes.__qualname__)
+    src = (trace.sources.get(classes) if classes in trace.classes.local else None) or trace.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
     trace.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 
@@ -188,8 +187,7 @@ def guard_answer(trace: Any, fn: Callable, args: tuple, kwargs: dict, answer: An
     if id(fn) in _BY_DEVICE and all([a in ("cpu", "cuda") for a in (*args, *kwargs.values())]):
         # The guard on ambient state does.
         return
-    if fn in trace.answers:
-        answer = trace.answers[fn]
+    answer = trace.state.answer(fn, answer)
     src = trace.guards.pin(fn, getattr(fn, "__name__", "query"))
     ident = ("answer", args, tuple(kwargs.items()))
     trace.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {value_text(answer)}"), ident)

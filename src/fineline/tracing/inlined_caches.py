@@ -13,7 +13,7 @@ from fineline.frames.frame import Frame, stack
 from fineline.frames.graph_breaks import Delivery, Restart
 from fineline.identity import IdentityMap
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.segment_trace import SINGLETONS, VALUES
+from fineline.tracing.plain_values import SINGLETONS, VALUES
 
 
 class Inlined:

@@ -130,10 +130,6 @@ class Symbols:
         self._in_floats: set[sympy.Symbol] = set()
         # Tensors that only graph breaks may look at; they have sources, which keep them.
         self.unsized = AddressSet()
-        # Why an error of the graph's may not be that of the user's code.
-        self.inexact = ""
-        # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
-        self.errors: dict[str, type[Exception]] = {}
 
     @property
     def used(self) -> bool:
@@ -379,10 +375,7 @@ class Symbols:
         """Records a check of ``condition`` in the graph. ``error``: the type that the user's code raises, with this text, if it fails; None: unknown."""
         node = self.node(condition)
         condition.node.expect_true("", 0)
-        if error is None:
-            self.inexact = text
-        else:
-            self.errors[text] = error
+        self.trace.failures.expect(text, error)
         self.trace.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
 
     def example(self, value: Any, src: Any) -> Any:

@@ -13,7 +13,6 @@ from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Restart
 from fineline.fx.body_recorder import Part
-from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tensor_ops import unbacked
@@ -55,7 +54,7 @@ def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> boo
     if type(v) in SYMBOLIC:
         return _expect(interp, f, v, truth)
     if _looked_at(interp, v, truth):
-        interp.trace.assumed.append((v, truth))
+        interp.trace.failures.assumed.append((v, truth))
         return truth
     if unbacked.readable(interp, v):
         return _expect(interp, f, unbacked.read(interp, bool, v), truth)
@@ -69,14 +68,14 @@ def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
     trace = interp.trace
     if trace.recorder.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
         return False
-    if trace.start_ambient.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
+    if trace.state.start.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
     if interp.fakes is None:
         # Not an operator of the user's, for those who count these.
         with torch._C._DisableTorchDispatch():
             if bool(t.detach()) is not truth:
                 return False
-    return AMBIENT.now() == trace.start_ambient and not writes_too_early(interp, ())
+    return trace.state.is_unchanged() and not writes_too_early(interp, ())
 
 
 def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
@@ -93,4 +92,4 @@ def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
 
 def may_expect(interp: Interp) -> bool:
     """Returns whether the graph can check a number: what it has done by then can be taken back."""
-    return not (interp.trace.recorder.once or interp.trace.start_ambient.saved_tensor_hooks or writes_too_early(interp, ()))
+    return not (interp.trace.recorder.once or interp.trace.state.start.saved_tensor_hooks or writes_too_early(interp, ()))

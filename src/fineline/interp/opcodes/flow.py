@@ -24,8 +24,10 @@ from fineline.objects import c_calls
 from fineline.objects.attribute_reads import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.objects.list_iterators import next_item
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace
+from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.segment_trace import SegmentTrace
 
 
 # -- iteration -------------------------------------------------------------------------------------------------------
@@ -144,8 +146,8 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
     trace = interp.trace
     t = type(v)
     if t in SINGLETONS or t in VALUES:
-        if trace.lazy:
-            trace.settle(v)
+        if trace.deferred.numbers:
+            trace.deferred.settle(v)
         return interp.finish(f, bool(v), then)
     if t in SYMBOLIC:
         known = decided(v)

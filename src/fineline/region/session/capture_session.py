@@ -405,7 +405,7 @@ class CaptureSession:
         interp.fail(e.error, e.text, False)
         if interp.fakes is not None:
             raise Restart(e.error, e.text) from None
-        if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
+        if interp.trace.state.start.inference_mode != torch.is_inference_mode_enabled():
             # The context can't leave its graph; entered between two graphs, it is a value like others.
             self.region.lessons.limit_graphs(GraphLimits(inference_mode_breaks=True))
         elif not self._move_out(e):

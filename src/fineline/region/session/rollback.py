@@ -27,7 +27,7 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         # On the fakes of a user's there are no symbols.
         return False
-    if trace.start_ambient.saved_tensor_hooks:
+    if trace.state.start.saved_tensor_hooks:
         # They have been called.
         return False
     if not first and (interp.inference_modes or forward_ad._current_level >= 0):
@@ -65,11 +65,11 @@ class Checkpoint:
         interp.trace.mutations.undo()
         leave_dual_levels(level)
         leave_inference_modes(interp)
-        restore(interp.trace.start_ambient)
+        restore(interp.trace.state.start)
         if SCOPE.blocks is not self._blocks:
             SCOPE.set_blocks(self._blocks)
         if self._hidden is not None:
             put_back_hidden(self._hidden)
         # Other threads draw from the same generators: what they have drawn meanwhile stays, where the capture itself can't have drawn.
         if interp.fakes is None or interp.fakes.mode.moved:
-            put_back(interp.trace.random)
+            put_back(interp.trace.state.random)

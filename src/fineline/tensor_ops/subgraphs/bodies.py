@@ -31,7 +31,8 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
 from fineline.tracing.interp import BodyInterp, Interp
 from fineline.tracing.mutation_log import EMPTY, MutationLog, contents
-from fineline.tracing.segment_trace import PLAIN_TENSORS, SegmentTrace, is_value
+from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 _CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
 # Nobody keeps count of those of these that the captured code makes.

@@ -29,7 +29,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.compute import compute, computing
 from fineline.torch_facts.random_state import put_back, random_states
 from fineline.tracing.interp import Interp
-from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
+from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
 
 # Whoever sets one of these says something that the graphs do not.
 BEYOND_BACKWARD = ("jvp", "vjp", "vmap", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call")
@@ -119,7 +119,7 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
     states = random_states()
     ctx = Unasked() if interp.again else Context(needed(args))
     interp.trace.kept.append(ctx)
-    trial = interp.trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.assumed or interp.switches))
+    trial = interp.trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.failures.assumed or interp.switches))
     try:
         with computing(interp) if interp.fakes is not None else nullcontext():
             graphs = _capture(interp, cls, ctx, args, trial)
