@@ -159,7 +159,7 @@ class GuardBuilder:
             src.children, src.checked, src.value = _NO_CHILDREN, _NO_CHECKS, None
 
     def _add(self, step: Step, placed: bool = True) -> None:
-        """Adds a guard step. ``placed``: the instruction that runs now reads the value."""
+        """Adds a guard step. ``placed``: the instruction that runs now reads the value. `access` and `check`, which add most, do it themselves."""
         frame, reads = (placed and self.interp.frame) or _NO_FRAME, self.reads
         self.steps.append(step)
         reads.infos.append(frame.info)
@@ -212,13 +212,16 @@ class GuardBuilder:
         children = parent.children
         src = children.get(ident)
         if src is None:
-            sources = self.reads.sources
+            frame, reads = self.interp.frame or _NO_FRAME, self.reads
+            sources = reads.sources
             reg = len(sources)
             if children is _NO_CHILDREN:
                 children = parent.children = {}
             src = children[ident] = Source(reg, parent, op, key, value)
             sources.append(src)
-            self._add((op, reg, parent.reg, key))
+            self.steps.append((op, reg, parent.reg, key))
+            reads.infos.append(frame.info)
+            reads.ips.append(frame.ip)
         return src
 
     def check(self, src: Source, op: str, payload: Any, ident: Any = None) -> None:
@@ -230,7 +233,10 @@ class GuardBuilder:
                 src.checked = {key}
             else:
                 checked.add(key)
-            self._add((op, -1, src.reg, payload))
+            frame, reads = self.interp.frame or _NO_FRAME, self.reads
+            self.steps.append((op, -1, src.reg, payload))
+            reads.infos.append(frame.info)
+            reads.ips.append(frame.ip)
 
     def tensor(self, src: Source, facts: Any) -> None:
         """Adds a check, once, of what a tensor is."""

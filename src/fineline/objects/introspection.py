@@ -255,7 +255,9 @@ def global_value(interp: Interp, f: Frame, name: str) -> Any:
         if name in f.builtins:
             return f.builtins[name]
         raise NameError(f"name '{name}' is not defined", name=name)
-    cache = trace.namespaces.globals_in(g)
+    cache = trace.namespaces.global_values.get(g)
+    if cache is None:
+        cache = trace.namespaces.global_values[g] = {}
     if name in cache:
         return cache[name]
     src = trace.sources.get(g)

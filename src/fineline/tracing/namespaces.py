@@ -22,13 +22,6 @@ class Namespaces:
         # Callables that descriptors in C gave -> the descriptor, the object, its class.
         self.bound: IdentityMap[tuple] = IdentityMap()
 
-    def globals_in(self, space: dict[str, Any]) -> dict[str, Any]:
-        """Returns the values of globals that have been read in ``space``, to add to."""
-        found = self.global_values.get(space)
-        if found is None:
-            found = self.global_values[space] = {}
-        return found
-
     def forget_globals(self, space: object) -> None:
         """Forgets what has been read in ``space``, which is about to be written."""
         self.global_values.pop(space, None)
