@@ -74,7 +74,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
         if is_a(obj, Tensor) and type_info(trace, interp.type_of(obj)).look(trace, "__len__")[1] is TENSOR_LEN:
             if overrides(obj):
                 raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators")
-            if trace.recorder.unmeasured and not trace.recorder.measured(obj):
+            if trace.recorder.kernels.unmeasured and not trace.recorder.measured(obj):
                 raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
             # Of a tensor without dimensions Python says what is wrong.
             size = interp.memory(obj).shape[0] if interp.fakes is not None and obj.dim() else len(obj)

@@ -35,7 +35,7 @@ def does_more(trace: SegmentTrace) -> bool:
 def may_fail(trace: SegmentTrace) -> bool:
     """Returns whether the graph may raise, or may be found not to hold, where the guards hold."""
     granted = trace.failures.are_granted() or bool(trace.state.start.saved_tensor_hooks)
-    return granted or not cannot_fail(trace.recorder.graph, trace.recorder.untyped)
+    return granted or not cannot_fail(trace.recorder.graph, trace.recorder.kernels.untyped)
 
 
 class Generators:

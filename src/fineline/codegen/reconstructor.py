@@ -91,7 +91,7 @@ class Reconstructor(ProgramText):
             if storage := storage_of(v):
                 outputs.places.setdefault(storage, []).append(node)
             outputs.disowned = outputs.disowned or disowned(v)
-            change = remake(v, self.trace.state.start.inference_mode, recorder.leaves)
+            change = remake(v, self.trace.state.start.inference_mode, recorder.traits.leaves)
             if change is not None:
                 outputs.remade.append((node, change))
             own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__

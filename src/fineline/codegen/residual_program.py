@@ -32,10 +32,10 @@ from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import is_own
 from fineline.fx.graph_module import CapturedGraph, graph_module
+from fineline.fx.graph_traits import fatal, scattered
 from fineline.fx.infallible import functions, kept_outputs
 from fineline.fx.output_fixups import as_captured, disowned, remaking, without_modes
 from fineline.fx.overlap_check import apart
-from fineline.fx.recorder import fatal, scattered
 from fineline.fx.size_facts import Kinds, sizes_of
 from fineline.guards.facts import AMBIENT, AmbientFacts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
@@ -326,7 +326,7 @@ class ResidualWriter:
         # What no backend is shown runs as it is, with all its operators.
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
-        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
+        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes())
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
         """Returns what the program calls for the graph, compiled in the state in which it begins."""
@@ -386,7 +386,7 @@ class ResidualWriter:
             # What is made in a transform of torch.func does not outlive it.
             return []
         tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
-        return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.untyped)
+        return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.kernels.untyped)
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:
@@ -398,7 +398,7 @@ class ResidualWriter:
             self.uncompiled = "it writes into inputs that lie on each other in memory"
         if self.uncompiled:
             return as_it_is(gm)
-        if self.trace.recorder.fatal or any(map(fatal, examples)):
+        if self.trace.recorder.traits.fatal or any(map(fatal, examples)):
             raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", GraphLimits(dense_only=True))
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
@@ -411,7 +411,7 @@ class ResidualWriter:
                 # On fakes the number is a symbol, or read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
                 raise Uncompiled("FL502", text, GraphLimits(compiled_first_call=True)) from None
-            if self.trace.recorder.scattered or any(map(scattered, examples)):
+            if self.trace.recorder.traits.scattered or any(map(scattered, examples)):
                 text = f"the backend can't compile a graph with sparse, nested or quantized tensors ({e.reason})"
                 raise Uncompiled("FL522", text, GraphLimits(dense_only=True)) from None
             if symbols is None and (name := unfaked(gm, examples)):
@@ -424,12 +424,12 @@ class ResidualWriter:
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""
-        return [src for src, _, writes in self._lying() if writes] if self.trace.recorder.mutated else []
+        return [src for src, _, writes in self._lying() if writes] if self.trace.recorder.writes.storages else []
 
     def _hides_writes(self) -> bool:
         """Returns whether the graph may write into what autograd does not see it write into: ``.data``, or what is detached."""
         graph = self.trace.recorder.graph
-        if not self.trace.recorder.mutated:
+        if not self.trace.recorder.writes.storages:
             return False
         called = [fn in _DETACHING or (fn is getattr and any([n.args[1] == "data" for n in nodes])) for fn, nodes in functions(graph)]
         return any(called) or any([n.target in _DETACHING for n in graph.find_nodes(op="call_method")])
@@ -487,7 +487,7 @@ class ResidualWriter:
     def _lying(self) -> list[tuple[Source, int, bool]]:
         """Returns the tensors that the graph is given: where each lies in memory, and whether the graph writes there."""
         if self._memory is None:
-            memory, mutated = self.trace.guards.interp.memory, self.trace.recorder.mutated
+            memory, mutated = self.trace.guards.interp.memory, self.trace.recorder.writes.storages
             self._memory = [(s, storage_of(s.value), storage_of(memory(s.value)) in mutated) for s in self._tensors()]
         return self._memory
 

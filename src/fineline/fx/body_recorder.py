@@ -44,7 +44,7 @@ class Part(Recorder):
             last = node
         without_modes(self.graph)
         self.graph.create_node("output", "output", (outputs,), {}, "output")
-        return graph_module(self.graph, name, self.parts | self.modules)
+        return graph_module(self.graph, name, self.nested.attributes())
 
 
 class BodyRecorder(Part, SubRecorder):

@@ -153,7 +153,7 @@ class Trial(Interpreter):
             for t in tensors:
                 self.recorder.placeholder(t, name, None)
         self.given, self.made = [t for tensors in given.values() for t in tensors], made
-        memory = self.recorder.mutated = _Memory(map(self.memory, self.given), writes)
+        memory = self.recorder.writes.storages = _Memory(map(self.memory, self.given), writes)
         self.undoable, self.mutations = writes, _ReadOnly(outer.trace.mutations, memory.given)
 
     @property

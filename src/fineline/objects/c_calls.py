@@ -306,7 +306,7 @@ def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
             read_as_index(interp, args[at], call.fn, args, kwargs)
     if spec.number and len(args) == 1 and is_a(args[0], Tensor):
         interp.tensors.sign(interp, key, tuple(args))
-        if interp.known.has(args[0], trace.recorder.mutated):
+        if interp.known.has(args[0], trace.recorder.writes.storages):
             return call.finish(call.fn(interp.known.numbers(args[0])))
         if interp.tensors.reads(interp, args[0]):
             return interp.tensors.number(interp, call.frame, key, args[0], call.then)

@@ -164,7 +164,7 @@ def _own(trace: SegmentTrace, t: type, name: str) -> bool:
 def _written(trace: SegmentTrace, t: Tensor) -> bool:
     """Returns whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
     memory = trace.guards.interp.memory(t)
-    return memory.untyped_storage()._cdata in trace.recorder.mutated or any([owner is t for owner, *_ in trace.mutations.slots.values()])
+    return memory.untyped_storage()._cdata in trace.recorder.writes.storages or any([owner is t for owner, *_ in trace.mutations.slots.values()])
 
 
 def _state(trace: SegmentTrace, args: tuple) -> tuple:

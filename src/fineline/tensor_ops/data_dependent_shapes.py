@@ -129,7 +129,7 @@ def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresig
             return Foresight.WATCHED
     # In fake mode it is what runs that tells.
     if interp.fakes is None and id(fn) not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
-        mutated = interp.trace.recorder.mutated
+        mutated = interp.trace.recorder.writes.storages
         if not all([interp.known.has(n, mutated) for n in numbers]):
             told = _told(interp, fn, args, kwargs)
             return Foresight.UNFORESEEN if told is None else Foresight.FORESEEN if told else Foresight.BY_DATA

@@ -80,7 +80,7 @@ class Arrays:
         trace = interp.trace
         if type(v) is np.ndarray:
             known = v in trace.made or (v.base is not None and v.base in trace.made)
-            return known and v not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.mutated)
+            return known and v not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.writes.storages)
         if type(v) in (list, tuple):
             if type(v) is list and v not in trace.made and v in trace.sources:
                 return False

@@ -18,7 +18,7 @@ def dormant(interp: Interp, fn: Any, args: Any) -> bool:
     if trace.state.start.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(trace.recorder) is not Recorder:
         return False
     fits = fn is Tensor.requires_grad_ and interp.tensors.symbolic and trace.recorder.known(args[0]) and not args[0]._is_view()
-    trace.recorder.leaves = trace.recorder.leaves or fits
+    trace.recorder.traits.leaves = trace.recorder.traits.leaves or fits
     return fits
 
 

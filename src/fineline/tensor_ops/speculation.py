@@ -31,7 +31,7 @@ def settle_first(call: Call, rule: str = "") -> None:
         graph_break = GraphBreak(_nothing, (), None, error, f"{describe(call.fn)} may have effects, behind {where}")
         graph_break.rule = "" if trace.failures.fragile else rule
         raise graph_break.to(call.again())
-    trace.recorder.once = True
+    trace.recorder.traits.once = True
 
 
 def delivers(interp: Interp) -> bool:
@@ -57,9 +57,9 @@ def settle_raising(interp: Interp, fn: Any, args: Any, kwargs: dict | None, rais
 def _lasting(interp: Interp, targets: list, history: bool) -> bool:
     """Returns whether the graph does what can't be undone at little cost, with writes into ``targets``."""
     trace = interp.trace
-    if trace.recorder.once or trace.state.start.saved_tensor_hooks:
+    if trace.recorder.traits.once or trace.state.start.saved_tensor_hooks:
         return True
-    if not (trace.recorder.mutated or targets) or not writes_outside(interp, targets):
+    if not (trace.recorder.writes.storages or targets) or not writes_outside(interp, targets):
         return False
     return bool(history and targets) or not _kept(interp, targets)
 
@@ -97,7 +97,7 @@ def _kept(interp: Interp, targets: Any) -> bool:
         return False
     given = [src.value for _, src in trace.recorder.inputs if is_a(src.value, Tensor)]
     targets = {_storage(interp.memory(t)) for t in targets if is_a(t, Tensor)}
-    written = [t for t in given if (at := _storage(interp.memory(t))) in trace.recorder.mutated or at in targets]
+    written = [t for t in given if (at := _storage(interp.memory(t))) in trace.recorder.writes.storages or at in targets]
     plain = 0 not in targets and all([type(t) in KEEPS and not has_history(interp.memory(t)) for t in written])
     return plain and sum([t.untyped_storage().nbytes() for t in written]) <= MOST_KEPT
 
@@ -106,7 +106,7 @@ def writes_outside(interp: Interp, targets: Any) -> bool:
     """Returns whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
     trace = interp.trace
     inputs = {_storage(interp.memory(src.value)) for _, src in trace.recorder.inputs if is_a(src.value, Tensor)}
-    return not inputs.isdisjoint(trace.recorder.mutated) or _among(interp, inputs | _checked(interp), targets, trace.sources)
+    return not inputs.isdisjoint(trace.recorder.writes.storages) or _among(interp, inputs | _checked(interp), targets, trace.sources)
 
 
 def _checked(interp: Interp) -> set[int]:

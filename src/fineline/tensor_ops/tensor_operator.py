@@ -14,8 +14,9 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.cpython.numpy_scalars import DTYPE_ASKERS
 from fineline.frames.frame import covered
 from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.fx.graph_traits import scattered
 from fineline.fx.infallible import may_raise, takes_types
-from fineline.fx.recorder import NotForGraph, scattered
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
@@ -218,7 +219,7 @@ class TensorOperator:
 
     def note_facts(self, result: Any) -> None:
         """Notes what is known of the sizes and the numbers of its result."""
-        interp, known, mutated = self.interp, self.interp.known, self.interp.trace.recorder.mutated
+        interp, known, mutated = self.interp, self.interp.known, self.interp.trace.recorder.writes.storages
         if self.sizes is Foresight.UNFORESEEN:
             interp.trace.recorder.unmeasure(result)
         if id(self.fn) in FOLDED and known.all_known(self.args, mutated) and not (interp.fakes is not None and holds(self.args)):
@@ -235,7 +236,7 @@ def _check_metadata(call: TensorOperator) -> None:
 
 def _check_sizes(call: TensorOperator) -> None:
     recorder = call.interp.trace.recorder
-    if call.sizes is Foresight.BY_DATA or (recorder.unmeasured and splits(call.fn) and not recorder.all_measured(call.args)):
+    if call.sizes is Foresight.BY_DATA or (recorder.kernels.unmeasured and splits(call.fn) and not recorder.all_measured(call.args)):
         raise by_data(call.fn, call.args, call.kwargs)
 
 

@@ -66,7 +66,7 @@ def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> boo
 def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
     """Returns whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
     trace = interp.trace
-    if trace.recorder.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
+    if trace.recorder.traits.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
         return False
     if trace.state.start.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
@@ -92,4 +92,4 @@ def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
 
 def may_expect(interp: Interp) -> bool:
     """Returns whether the graph can check a number: what it has done by then can be taken back."""
-    return not (interp.trace.recorder.once or interp.trace.state.start.saved_tensor_hooks or writes_too_early(interp, ()))
+    return not (interp.trace.recorder.traits.once or interp.trace.state.start.saved_tensor_hooks or writes_too_early(interp, ()))

@@ -157,8 +157,8 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
     if is_a(v, Tensor):
         if trace.active:
             interp.tensors.sign(interp, bool, (v,))
-        if trace.active and not interp.known.has(v, trace.recorder.mutated):
-            number = interp.known.number(v, trace.recorder.mutated)
+        if trace.active and not interp.known.has(v, trace.recorder.writes.storages):
+            number = interp.known.number(v, trace.recorder.writes.storages)
             if number is not None:
                 return interp.finish(f, bool(decided(number)), then)
             raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value")
@@ -182,7 +182,7 @@ def boolean(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> F
     """Delivers ``bool(v)`` as a value: a symbol, if only the graph knows it."""
     if type(v) in SYMBOLIC:
         return interp.finish(f, FUNCTIONS[bool](v), then)
-    if interp.trace.active and is_a(v, Tensor) and not interp.known.has(v, interp.trace.recorder.mutated):
+    if interp.trace.active and is_a(v, Tensor) and not interp.known.has(v, interp.trace.recorder.writes.storages):
         interp.tensors.sign(interp, bool, (v,))
         if interp.tensors.reads(interp, v):
             return interp.tensors.number(interp, f, bool, v, then)

@@ -327,7 +327,7 @@ class CaptureSession:
             self._begin(failed, snapshot, e, "failure")
             raise
         after.entry_point.observe((*snapshot.roots, value), {})
-        interp.known.carry(graph_break.fn, interp.trace.recorder.mutated)
+        interp.known.carry(graph_break.fn, interp.trace.recorder.writes.storages)
         self._begin(after, snapshot, value, "result")
         return value
 
@@ -559,7 +559,7 @@ class CaptureSession:
         if untouched:
             self.take_back()
         inputs = bool(interp.trace.recorder.inputs)
-        rerun = fake or (untouched and (not (inputs and interp.trace.recorder.mutated) or bool(interp.trace.mutations.storages)))
+        rerun = fake or (untouched and (not (inputs and interp.trace.recorder.writes.storages) or bool(interp.trace.mutations.storages)))
         args, kwargs = self.call
         self._release()
         if is_a(error, NotOneGraph):

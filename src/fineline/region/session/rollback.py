@@ -22,7 +22,7 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
     """
     trace = interp.trace
     recorder = trace.recorder
-    if not trace.active or recorder.once or not recorder.harmless():
+    if not trace.active or recorder.traits.once or not recorder.harmless():
         return False
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         # On the fakes of a user's there are no symbols.
@@ -32,7 +32,7 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
         return False
     if not first and (interp.inference_modes or forward_ad._current_level >= 0):
         return False
-    return not any([storage_of(src.value) in recorder.mutated for _, src in recorder.inputs if is_a(src.value, Tensor)])
+    return not any([storage_of(src.value) in recorder.writes.storages for _, src in recorder.inputs if is_a(src.value, Tensor)])
 
 
 def amid_transforms(entry: bool) -> bool:

@@ -249,7 +249,7 @@ class Bodies:
     def module(self, body: Body, name: str, single: bool = False) -> CapturedGraph:
         """Returns the graph of a body, which takes its holes and all that is lifted; ``single``: it gives a tensor, and not a tuple."""
         outputs = body.nodes[0] if single else tuple(body.nodes)
-        self.interp.trace.recorder.fatal |= body.recorder.fatal
+        self.interp.trace.recorder.traits.fatal |= body.recorder.traits.fatal
         return body.recorder.graph_of(outputs, [t for _, t, _ in self._tensors()], self._numbers(), name)
 
     def _tensors(self) -> list[tuple[Body, Tensor, Any]]:

@@ -139,7 +139,7 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
             outside.rule = graph_break.rule
             raise outside from None
         return None
-    interp.trace.recorder.mutated |= trial.recorder.mutated.touched
+    interp.trace.recorder.writes.storages |= trial.recorder.writes.storages.touched
     if interp.undoable:
         interp.trace.mutations.take_over(trial.mutations)
     return graphs
@@ -224,7 +224,7 @@ def _dirty(interp: Interp, ctx: Context, trial: Any, outs: tuple) -> tuple[int, 
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
     dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
     storages = {interp.memory(trial.given[i]).untyped_storage()._cdata for i in dirty}
-    if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.mutated.touched <= storages:
+    if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.writes.storages.touched <= storages:
         raise NotCapturable
     if not all([any([t is out for out in outs]) for t in marked]):
         raise NotCapturable

@@ -54,7 +54,7 @@ class Subgraph:
             return None
         inside = [t.untyped_storage()._cdata for t in made]
         around = {t.untyped_storage()._cdata for t in operands}
-        if len(set(inside)) < len(inside) or not around.isdisjoint([*inside, *recorder.mutated]):
+        if len(set(inside)) < len(inside) or not around.isdisjoint([*inside, *recorder.writes.storages]):
             return None
         return made
 
