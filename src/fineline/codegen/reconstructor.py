@@ -58,7 +58,7 @@ class Reconstructor(ProgramText):
             if node is not None:
                 names[symbol] = self.output(node)
                 continue
-            leaf = self.trace.symbols.leaves[symbol]
+            leaf = self.trace.symbols.places.leaves[symbol]
             name = self.param(leaf.source)
             names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
         text = python_text(term, names)

@@ -236,7 +236,7 @@ class ResidualWriter:
     def _varying(self, w: Written) -> set:
         """Returns the keys or places of the object's numbers that are symbols, or that were written over and are not guarded."""
         symbols = self.trace.symbols
-        numbers: Any = () if symbols is None else symbols.numbers
+        numbers: Any = () if symbols is None else symbols.places.numbers
         return {c.key for c in w.src.children.values() if c.reg in numbers or (c.op == "key" and not c.checked)}
 
     def _write_list(self, w: Written, target: str, late: list[str]) -> None:
@@ -472,7 +472,7 @@ class ResidualWriter:
             if sizes is None:
                 return None
             # What is known of the sizes, guarded as they are or found out to be, is in there.
-            tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.numbers, int)
+            tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.places.numbers, int)
         inputs = tuple([tensors.get(src.reg) for _, src in self.trace.recorder.inputs])
         return None if None in inputs else Kinds(self.trace.state.start, inputs, self._sharing(), sizes)
 

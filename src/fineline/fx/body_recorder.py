@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.output_fixups import without_modes
-from fineline.fx.recorder import Recorder
+from fineline.fx.recorder import InputSource, Recorder
 from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.kinds import is_a
 
@@ -68,7 +68,7 @@ class BodyRecorder(Part, SubRecorder):
         """Returns all tensors that are not its own."""
         return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
 
-    def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+    def node_outside(self, t: Tensor, read: tuple[str, InputSource | None] | None) -> Node:
         """Returns what stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
         return self._outer(t, read)
 

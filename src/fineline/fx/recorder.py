@@ -10,7 +10,7 @@ import operator
 import struct
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -44,6 +44,15 @@ NAMED = (Tensor, torch._C._InferenceMode)
 ORIGIN, SOURCE, LAYOUT = "fineline_origin", "fineline_source", "fineline_layout"
 # Operators that do what the graphs do that they run.
 _RUNNING = frozenset(["cond", "while_loop", "map_impl", "scan", "associative_scan", "flex_attention", "tag_activation_checkpoint", "invoke_subgraph"])
+
+
+class InputSource(Protocol):
+    """Where a graph input comes from. ``value``: what it is in the capturing call; ``reg``: the guards' register with it, -1 if none has it."""
+
+    @property
+    def value(self) -> Any: ...
+    @property
+    def reg(self) -> int: ...
 
 
 class NotForGraph(Exception):
@@ -185,7 +194,7 @@ class Recorder:
         entry = self._nodes.get(t) or self.nested.hidden.get(t)
         return entry is not None and entry[0]() is t
 
-    def placeholder(self, t: Any, name: str, source: Any) -> Node:
+    def placeholder(self, t: Any, name: str, source: InputSource | None) -> Node:
         """Returns a new graph input for a tensor that existed before."""
         node = self._hole(t, f"{name}_{len(self.inputs)}")
         if is_a(source, Source):

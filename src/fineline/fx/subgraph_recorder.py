@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from fineline.fx.graph_equality import same_graph
-from fineline.fx.recorder import Recorder
+from fineline.fx.recorder import InputSource, Recorder
 from fineline.identity import AddressSet
 from fineline.kinds import is_a
 
@@ -30,7 +30,7 @@ class SubRecorder(Recorder):
         self.inputs = parent.inputs
         self.writes.storages, self.writes.held, self.kernels.unmeasured = parent.writes.storages, parent.writes.held, parent.kernels.unmeasured
         # The tensors that are lifted: the node, the tensor, and how the outermost graph is to read it, if it does not know it yet.
-        self.lifted: list[tuple[Node, Tensor, tuple[str, Any] | None]] = []
+        self.lifted: list[tuple[Node, Tensor, tuple[str, InputSource | None] | None]] = []
         self._node_of_parent: Node | None = None
 
     # -- while it runs -------------------------------------------------------------------------------------------------
@@ -48,10 +48,10 @@ class SubRecorder(Recorder):
         """Returns whether it was made here."""
         return super().known(t) and not any([t is other for other in self.operands])
 
-    def placeholder(self, t: Tensor, name: str, source: Any) -> Node:
+    def placeholder(self, t: Tensor, name: str, source: InputSource | None) -> Node:
         return self._lift(t, (name, source))
 
-    def _lift(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+    def _lift(self, t: Tensor, read: tuple[str, InputSource | None] | None) -> Node:
         node = self._hole(t, f"arg_{len(self.lifted)}")
         if not self.parent.measured(t):
             self.kernels.unmeasured.add(node)
@@ -150,7 +150,7 @@ class SubRecorder(Recorder):
                 parent.nested.hidden[t] = (ref, opens)
         return twin
 
-    def _outer(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+    def _outer(self, t: Tensor, read: tuple[str, InputSource | None] | None) -> Node:
         node = self.parent.find(t)
         if node is None:
             assert read is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from fineline.guards.relation import Relation
 from fineline.guards.steps import Step
@@ -83,6 +83,23 @@ def root_of(src: Source) -> Source:
     return src
 
 
+class Position(Protocol):
+    """A frame, as far as reads are noted: the instruction that it is at."""
+
+    @property
+    def info(self) -> object: ...
+    @property
+    def ip(self) -> int: ...
+
+
+class Reader(Protocol):
+    """An interpreter, whose instructions read what guards check."""
+
+    @property
+    def frame(self) -> Position | None: ...
+    def fail(self, error: str, text: str, hint: bool) -> None: ...
+
+
 class _Nowhere:
     """The interpreter of a capture that has ended."""
 
@@ -101,7 +118,7 @@ class _NoFrame:
     info, ip = None, 0
 
 
-_NO_FRAME: Any = _NoFrame()
+_NO_FRAME: Position = _NoFrame()
 
 
 class Reads:
@@ -136,7 +153,7 @@ class Reads:
 class GuardBuilder:
     """Collects guard steps in the order of the reads that need them, each once."""
 
-    def __init__(self, interp: Any) -> None:
+    def __init__(self, interp: Reader) -> None:
         self.steps: list[Step] = []
         self.reads = Reads()
         self.interp: Any = interp

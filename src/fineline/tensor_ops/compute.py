@@ -58,7 +58,7 @@ def compute(interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool 
         result = interp.fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
         shape_env = interp.fakes.mode.shape_env
         if born and shape_env is not None and shape_env.pending_fresh_unbacked_symbols:
-            if not interp.tensors.shapes(interp) and _open(result, interp.trace.symbols.leaves if interp.trace.symbols is not None else ()):
+            if not interp.tensors.shapes(interp) and _open(result, interp.trace.symbols.places.leaves if interp.trace.symbols is not None else ()):
                 raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"the shape of {describe(fn)}'s result depends on a tensor's values")
             if interp.trace.symbols is not None:
                 interp.trace.symbols.born(result)

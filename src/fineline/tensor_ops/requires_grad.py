@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import Recorder
+from fineline.guards.source import Source
 from fineline.tracing.interp import Interp
 
 
@@ -22,7 +23,7 @@ def dormant(interp: Interp, fn: Any, args: Any) -> bool:
     return fits
 
 
-def set_requires_grad(interp: Interp, t: Tensor, src: Any, value: bool) -> None:
+def set_requires_grad(interp: Interp, t: Tensor, src: Source | None, value: bool) -> None:
     """Does what ``t.requires_grad = value`` does. Unlike ``requires_grad_`` it raises for every computed tensor, whatever the value."""
     trace = interp.trace
     if src is not None and t.requires_grad:

@@ -25,9 +25,11 @@ from types import (
 )
 from typing import Any
 
+from fineline.guards.source import Source
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.tracing.classes_made_anew import CLASS_MEMBERS, CLASS_MRO, HEAP_TYPE, HOLDERS, PLAIN_METACLASSES, TYPE_DICT
+from fineline.tracing.guarded_trace import GuardedTrace
 from fineline.tracing.identity_guards import PLAIN_VALUE, BaseEquals, guard_mro
 
 NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
@@ -54,7 +56,7 @@ MOST_DEPTH = 20
 MEMBERS = frozenset({"_member_map_", "_value2member_map_"})
 
 
-def guard_distinct_classes(trace: Any) -> None:
+def guard_distinct_classes(trace: GuardedTrace) -> None:
     """Guards that the classes that eager calls made are none of those that the program knows by identity, and different from each other.
 
     Nothing is read without a guard: so all classes that the program knows are in its guards.
@@ -99,7 +101,7 @@ def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
         _find_classes(tuple(getattr(v, "__dict__", {}).values()), found, depth + 1)
 
 
-def load_class(trace: Any, cls: Any, src: Any) -> None:
+def load_class(trace: GuardedTrace, cls: Any, src: Source) -> None:
     """Loads a class that this call made before the segment began."""
     trace.adopt(cls, src)
     trace.check_type(src, type(cls))
@@ -112,7 +114,7 @@ def load_class(trace: Any, cls: Any, src: Any) -> None:
     trace.guards.check(src, "predicate", (SameLayout(cls), "lays out its instances in the same way"), "layout")
 
 
-def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
+def load_member(trace: GuardedTrace, member: enum.Enum, src: Source) -> None:
     """Loads a member of an enum that this call made before the segment began; of one that its enum does not have, the identity."""
     if not _is_own(member):
         trace.guards.check(src, "is", member)
@@ -121,7 +123,8 @@ def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
     trace.adopt(member, src)
     trace.check_type(src, type(member))
     trace.load_members(member, src, ENUM_ITEMS)
-    if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
+    holder = src.parent.key if src.op == "key" and src.parent is not None else None
+    if type(holder) is not ClassItem or holder.__name__ not in MEMBERS:
         trace.guards.check(src, "predicate", (_is_own, "is the one that its enum has"), "own")
     if is_a(member, tuple(PLAIN_VALUE)):
         trace.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
@@ -140,7 +143,7 @@ def _is_own(member: Any) -> bool:
     return False
 
 
-def find(trace: Any, cls: type, name: str) -> type | None:
+def find(trace: GuardedTrace, cls: type, name: str) -> type | None:
     """Guards what a name is on a class made by the call; -> the class made before it, if any, that has the name."""
     guards = trace.guards
     for k in CLASS_MRO.__get__(cls):
@@ -161,12 +164,12 @@ def find(trace: Any, cls: type, name: str) -> type | None:
     return None
 
 
-def is_method(src: Any) -> bool:
+def is_method(src: Source) -> bool:
     """Returns whether ``src`` is what such a class holds, or what a descriptor holds for it."""
     return type(src.key) is ClassItem or (src.parent is not None and type(src.parent.key) is ClassItem)
 
 
-def load_item(trace: Any, descr: Any, src: Any) -> None:
+def load_item(trace: GuardedTrace, descr: Any, src: Source) -> None:
     if type(descr) in CLASS_MEMBERS:
         trace.check_type(src, type(descr))
         return
@@ -219,7 +222,7 @@ class SlotOf:
         return TYPE_DICT.__get__(CLASS_MRO.__get__(type(obj))[self.at])[self.__name__].__get__(obj)
 
 
-def member_of(trace: Any, obj: Any, descr: Any) -> Any:
+def member_of(trace: GuardedTrace, obj: Any, descr: Any) -> Any:
     """Returns the descriptor that reads the member in another call."""
     return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in trace.classes.local else descr
 

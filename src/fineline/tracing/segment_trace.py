@@ -25,6 +25,7 @@ from fineline.tracing.classes_made_anew import HEAP_TYPE, SegmentClasses
 from fineline.tracing.deferred_values import DeferredValues
 from fineline.tracing.graph_failures import GraphFailures
 from fineline.tracing.guarded_containers import GuardedContainers
+from fineline.tracing.guarded_trace import TraceOwner
 from fineline.tracing.identity_guards import (
     LIST_READERS,
     PLAIN_VALUE,
@@ -77,7 +78,7 @@ class SegmentTrace:
         "sources", "state", "symbols",
     )  # fmt: skip
 
-    def __init__(self, interp: Any) -> None:
+    def __init__(self, interp: TraceOwner) -> None:
         self.active = True
         self.guards = GuardBuilder(interp)
         self.recorder = Recorder()
@@ -105,7 +106,7 @@ class SegmentTrace:
         """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
         # A length alone may have been checked without a read: of hooks that are not there, for one.
         if src.checked and (len(src.checked) > 1 or "len" not in src.checked):
-            if self.symbols is not None and src.reg in self.symbols.numbers:
+            if self.symbols is not None and src.reg in self.symbols.places.numbers:
                 # So far a symbol; what reads it now takes the very number, if not that symbol.
                 if type(v) in LAZY:
                     self.guards.check(src, "eq", v)
