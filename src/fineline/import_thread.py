@@ -10,18 +10,19 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+T = TypeVar("T")
 # Seconds. A module of the user's that is being imported, and that such an import asks for, is waited for by nobody then:
 # Python notices when two threads wait for each other's imports, and goes on with the module as far as it is.
 LONGEST = 60.0
 
 
-def apart(fn: Callable[[], Any]) -> Any:
+def apart(fn: Callable[[], T]) -> T:
     """Returns what ``fn()`` returns or raises."""
-    out: list[Any] = []
+    out: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:

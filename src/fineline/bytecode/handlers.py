@@ -12,9 +12,11 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
+SignalHandler = Callable[[int, FrameType | None], object]
 # As numbers: the module around `_signal` makes enumeration members of all that it is asked, which takes longer than a small operator.
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 
@@ -22,14 +24,13 @@ _SIGNALS = tuple(map(int, signal.valid_signals()))
 class StandIn:
     """Stands in for a handler of the user's, for a while."""
 
-    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+    def __init__(self, handler: SignalHandler) -> None:
         self.handler = handler
         # What the handler has raised, and the calls of it that are yet to be made.
         self.raised: list[BaseException] = []
         self.missed: list[tuple[int, FrameType | None]] = []
 
-
-    def __call__(self, number: int, frame: FrameType | None) -> Any:
+    def __call__(self, number: int, frame: FrameType | None) -> object:
         raise NotImplementedError
 
     def make_up(self) -> None:
@@ -41,7 +42,7 @@ class StandIn:
 class Observer(StandIn):
     """Calls the handler, and notes what it raises."""
 
-    def __call__(self, number: int, frame: FrameType | None) -> Any:
+    def __call__(self, number: int, frame: FrameType | None) -> object:
         try:
             return self.handler(number, frame)
         except BaseException as e:
@@ -70,21 +71,21 @@ def take_away_stand_ins() -> None:
             _signal.signal(n, handler.handler)
 
 
-def standing_in(kind: type[StandIn], signals: tuple[int, ...], fn: Callable[..., T], *args: Any) -> T:
+def standing_in(kind: type[StandIn], signals: tuple[int, ...], fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Returns what ``fn(*args)`` does while stand-ins of a ``kind`` hear of ``signals``; raises what a handler has raised meanwhile.
 
     Inside of a deferral, observers have the handlers called at once; what has been missed so far comes first.
     """
     if not signals or threading.get_ident() != threading.main_thread().ident:
-        return fn(*args)
-    before: list[tuple[int, Any]] = [(n, h) for n in signals if callable(h := _signal.getsignal(n))]
+        return fn(*args, **kwargs)
+    before: list[tuple[int, SignalHandler]] = [(n, h) for n in signals if callable(h := _signal.getsignal(n))]
     there = [(n, h, kind(h.handler if isinstance(h, Deferral) and kind is Observer else h)) for n, h in before]
     try:
         for n, h, stand_in in there:
             _signal.signal(n, stand_in)
             if isinstance(h, Deferral) and kind is Observer:
                 h.make_up()
-        result = fn(*args)
+        result = fn(*args, **kwargs)
     finally:
         for n, h, stand_in in there:
             # A handler may have put another one there.
