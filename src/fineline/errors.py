@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 from fineline.refusals import REFUSALS, Refusal
 from fineline.stacks import StackPlace, folded, is_library, tells_more, to_the_user
@@ -39,7 +38,7 @@ class FinelineError(Exception):
 
     id = "FL100"
 
-    def __new__(cls, *args: Any, id: str | None = None, **kwargs: Any) -> FinelineError:
+    def __new__(cls, *args: object, id: str | None = None, **kwargs: object) -> FinelineError:
         return super().__new__(FACES.find(cls, id), *args)
 
     def __init__(
@@ -110,8 +109,8 @@ class BadArgument(FinelineError, TypeError, ValueError):
 
     id = "FL208"
 
-    def __init__(self, reason: str, **rest: Any) -> None:
-        super().__init__(reason, **{"where": caller(), **rest})
+    def __init__(self, reason: str, *, id: str | None = None, where: str | None = None, rule: str | None = None, next_step: str | None = None) -> None:
+        super().__init__(reason, id=id, where=caller() if where is None else where, rule=rule, next_step=next_step)
 
 
 class BadRule(BadArgument):

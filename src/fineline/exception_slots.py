@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _FIELDS = BaseException.__dict__
 # Each with ``__get__(error)`` and ``__set__(error, value)``.
-CONTEXT: Any = _FIELDS["__context__"]
-CAUSE: Any = _FIELDS["__cause__"]
-TRACEBACK: Any = _FIELDS["__traceback__"]
-SUPPRESS_CONTEXT: Any = _FIELDS["__suppress_context__"]
-ARGS: Any = _FIELDS["args"]
-DICT: Any = _FIELDS["__dict__"]
-STOP_VALUE: Any = StopIteration.__dict__["value"]
-NAME: Any = AttributeError.__dict__["name"]
-OBJ: Any = AttributeError.__dict__["obj"]
+CONTEXT: GetSetDescriptorType = _FIELDS["__context__"]
+CAUSE: GetSetDescriptorType = _FIELDS["__cause__"]
+TRACEBACK: GetSetDescriptorType = _FIELDS["__traceback__"]
+SUPPRESS_CONTEXT: MemberDescriptorType = _FIELDS["__suppress_context__"]
+ARGS: GetSetDescriptorType = _FIELDS["args"]
+DICT: GetSetDescriptorType = _FIELDS["__dict__"]
+STOP_VALUE: MemberDescriptorType = StopIteration.__dict__["value"]
+NAME: MemberDescriptorType = AttributeError.__dict__["name"]
+OBJ: MemberDescriptorType = AttributeError.__dict__["obj"]
 
 
-def under(handled: BaseException, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+def under(handled: BaseException, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Calls ``fn`` while ``handled`` is the exception in ``sys.exc_info()``."""
     tb, ctx = TRACEBACK.__get__(handled), CONTEXT.__get__(handled)
     try:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+T = TypeVar("T")
 # Seconds to wait. If the import needs a module that the calling thread is importing, both threads wait. After this time the
 # calling thread imports too; Python then detects the deadlock and uses the partly initialized module.
 LONGEST = 60.0
 
 
-def apart(fn: Callable[[], Any]) -> Any:
+def apart(fn: Callable[[], T]) -> T:
     """Calls ``fn()`` on a thread of its own, or here if there is none in time; returns its result or raises its exception."""
-    out: list[Any] = []
+    out: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING
 
 import torch
 
 
-def is_a_in_python(obj: Any, kinds: Any) -> bool:
+def is_a_in_python(obj: object, kinds: type | UnionType | tuple[type, ...]) -> bool:
     """Returns the result of ``isinstance()``, but never reads ``obj.__class__``, which may run user code."""
     return issubclass(type(obj), kinds)
 
@@ -21,7 +22,7 @@ else:
         is_a = is_a_in_python
 
 
-def taken_as_it_is(t: Any) -> bool:
+def taken_as_it_is(t: type[torch.Tensor]) -> bool:
     """Returns whether operators treat a tensor as a plain one because its class disables both hooks, as ``nn.Parameter`` does."""
     return t.__torch_function__ is torch._C._disabled_torch_function_impl and t.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
 

@@ -336,7 +336,7 @@ def test_variables_that_nothing_reads_any_more_are_left_out() -> None:
 @pytest.mark.parametrize("raises", [True, False], ids=["the call may raise", "others look at them"])
 def test_variables_that_nothing_reads_stay_where_somebody_looks(raises: bool) -> None:
     interp = interpreter()
-    interp.lessons.inspected_functions |= set() if raises else {some_are_dead.__code__}
+    interp.lessons.functions.inspected |= set() if raises else {some_are_dead.__code__}
     interp.frame = entry_frame(interp, some_are_dead, ([1], [2]), {})
     snapshot = run(interp, keeps_variables=raises)
     assert set(variables(snapshot)) == {"x", "y", "dead", "used", "held"}

@@ -703,7 +703,7 @@ def test_values_vary_allows_a_few() -> None:
 def test_values_vary_is_no_question_where_the_graph_may_not_break(breaks: str) -> None:
     options, lessons = Options(breaks=breaks), Lessons()
     assert not any(one.varying.values_vary(one, one.frame, [n], few=1) for n, one in enumerate([asking(options, lessons) for _ in range(3)]))
-    assert lessons.asked_numbers == {}
+    assert lessons.numbers.asked == {}
 
 
 def test_contents_vary_is_about_containers_that_are_known_to_vary() -> None:

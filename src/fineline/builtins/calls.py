@@ -48,10 +48,12 @@ from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
-from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, HEAP_TYPE, SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, SegmentTrace
 
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -66,9 +68,9 @@ VALUE_TYPES = frozenset({torch.finfo, torch.iinfo, torch.Size, torch.device})
 
 def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
     """Guards a function that is about to run: code, defaults, globals; its closure cells become sources."""
-    if fn in trace.functions:
+    if fn in trace.functions.guarded:
         return
-    trace.functions.add(fn)
+    trace.functions.guarded.add(fn)
     src = trace.sources.get(fn)
     if src is None:
         if fn in trace.made:
@@ -202,7 +204,7 @@ def runs_no_code(fn: Any) -> bool:
 def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None:
     """Calls ``fn`` without asking the rules; returns a new frame, or None when the result has been delivered."""
     try:
-        if interp.trace.texts:
+        if interp.trace.deferred.texts:
             read_by(interp, fn, args, kwargs)
         t = type(fn)
         if t is types.FunctionType:
@@ -220,7 +222,7 @@ def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
 def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
     trace = interp.trace
     # Most functions have run before. Since then, one may have got a mark, or its address may belong to a function with other code.
-    if trace.run_through.get(fn) is fn.__code__ and not fn.__dict__:
+    if trace.functions.run_through.get(fn) is fn.__code__ and not fn.__dict__:
         handler = None
     else:
         handler = HANDLERS.get(fn) or (_not_run_through(interp, fn) if trace.active else _left_alone(fn))
@@ -259,7 +261,7 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
     if fn.__dict__:
         return marked_by_torch(interp, fn)
     if not ruled:
-        interp.trace.run_through[fn] = fn.__code__
+        interp.trace.functions.look_into(fn)
     return None
 
 
@@ -449,7 +451,7 @@ def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
             return False
         if (
             src is not None
-            and d not in trace.expanded
+            and d not in trace.containers.expanded
             and not (d in written and trace.mutations.is_dirty(d, name))
             and hooks not in written
         ):
@@ -466,8 +468,8 @@ def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
 def _no_global_hooks(trace: SegmentTrace) -> bool:
     if any(MODULE_GLOBALS[name] for name in GLOBAL_HOOKS):
         return False
-    if not trace.hooks_seen:
-        trace.hooks_seen = True
+    if not trace.functions.hooks_seen:
+        trace.functions.hooks_seen = True
         g = trace.pin(MODULE_GLOBALS, "torch.nn.modules.module")
         for name in GLOBAL_HOOKS:
             hooks = MODULE_GLOBALS[name]

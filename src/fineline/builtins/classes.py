@@ -29,9 +29,11 @@ from fineline.objects.introspection import load_cell
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.objects.type_info import raw_lookup, special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
-from fineline.tracing.identity_guards import CLASS_MRO, guard_mro, guard_subclass, is_instance
+from fineline.tracing.classes_made_anew import CLASS_MRO, HEAP_TYPE
+from fineline.tracing.identity_guards import guard_mro, guard_subclass, is_instance
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 OBJECT_CLASS = object.__dict__["__class__"]
 OBJECT_HOOK = object.__dict__["__subclasshook__"]
@@ -67,7 +69,7 @@ def _isinstance(call: Call) -> Frame | None:
                 _guard_check(trace, c, "__instancecheck__", check)
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
                     if not by_class and not stands:
-                        if getattr(c, "_is_protocol", False) and trace.classes.is_given(c):
+                        if getattr(c, "_is_protocol", False) and trace.classes.local.is_given(c):
                             reason = "isinstance() with a protocol that eager code makes"
                             raise GraphBreak(isinstance, (obj, classes), None, "FL412", reason)
                         _guard_abstract(trace, obj, c)
@@ -111,7 +113,7 @@ def _guard_abstract(trace: SegmentTrace, obj: Any, cls: Any) -> None:
     if getattr(cls, "_is_protocol", False):
         if src is not None:
             trace.guards.check(src, "predicate", (partial(is_instance, cls, isinstance(obj, cls)), f"isinstance of {cls.__qualname__}"), id(cls))
-    elif is_a(cls, abc.ABCMeta) and (not is_a(obj, (int, float, str)) or trace.classes.is_given(cls)):
+    elif is_a(cls, abc.ABCMeta) and (not is_a(obj, (int, float, str)) or trace.classes.local.is_given(cls)):
         _guard_subclass(trace, type(obj), cls, isinstance(obj, cls))
 
 
@@ -181,13 +183,13 @@ def _super(call: Call) -> Frame | None:
 def _build_class(call: Call) -> Frame | None:
     """Runs a class statement eagerly, with the body of the class."""
     if not call.trace.active:
-        return call.finish(call.trace.classes.add(call.native()))
+        return call.finish(call.trace.classes.local.add(call.native()))
     raise natively(call, f"the class {call.args[1]} is made")
 
 
 def natively(call: Call, reason: str) -> GraphBreak:
     """Returns the graph break at which the call makes a class eagerly."""
-    classes = call.trace.classes
+    classes = call.trace.classes.local
     if call.trace.active:
         call.trace.pin(classes, "made_natively")
     return GraphBreak(classes, (call.fn, *call.args), call.kwargs, "FL423", reason)
@@ -196,7 +198,7 @@ def natively(call: Call, reason: str) -> GraphBreak:
 def _class_factory(call: Call) -> Frame | None:
     """Breaks the graph at library functions that write a class's source and compile it."""
     if not call.trace.active:
-        return call.finish(call.trace.classes(call.fn, *call.args, **(call.kwargs or {})))
+        return call.finish(call.trace.classes.local(call.fn, *call.args, **(call.kwargs or {})))
     if call.fn is collections.namedtuple:
         # It would take the module's name from the calling frame.
         call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
@@ -224,13 +226,13 @@ def _enum_call(call: Call) -> Frame | None:
         # It would take the module's name from the calling frame.
         call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
         raise natively(call.of(target, real), "making an enum")
-    if target in call.trace.classes:
+    if target in call.trace.classes.local:
         return call.of(enum.EnumMeta.__call__, [target, *real]).interpret()
     if call.interp.backing.may_be_symbolic:
         # The code that follows depends on the member.
         real = [settle_all(real[0])]
     if is_value(real[0]):
-        call.trace.settle(real[0])
+        call.trace.deferred.settle(real[0])
         return call.finish(target(*real))
     raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum")
 

@@ -24,8 +24,9 @@ from fineline.objects.mapping_proxies import shown
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
+from fineline.tracing.segment_trace import SegmentTrace
 
 TENSOR_LEN = Tensor.__len__
 
@@ -73,7 +74,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
         if is_a(obj, Tensor) and type_info(trace, interp.type_of(obj)).look(trace, "__len__")[1] is TENSOR_LEN:
             if overrides(obj):
                 raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators")
-            if trace.recorder.unmeasured and not trace.recorder.measured(obj):
+            if trace.recorder.kernels.unmeasured and not trace.recorder.measured(obj):
                 raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
             return interp.finish(f, interp.backing.length(interp, obj), then)
         if t in c_calls.CONTAINERS:
@@ -90,7 +91,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
 def _read_length(trace: SegmentTrace, obj: Any, then: Delivery | None) -> Any:
     """Returns the length of a container: guarded, or as a symbol if the length varies from call to call."""
     src = trace.sources.get(obj)
-    if src is not None and obj not in trace.expanded and not is_a(obj, (str, bytes)):
+    if src is not None and obj not in trace.containers.expanded and not is_a(obj, (str, bytes)):
         wrote = trace.mutations.wrote(obj)
         if trace.symbols is not None and is_a(obj, (list, collections.deque) if wrote else SIZED) and trace.symbols.varying.length(src):
             # A container that was written to, but not read as a whole, has only grown.

@@ -80,7 +80,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         it = iter(parts)
         trace.made.add(it)
         return interp.finish(f, it, then)
-    if is_a(obj, enum.EnumMeta) and obj not in trace.classes:
+    if is_a(obj, enum.EnumMeta) and obj not in trace.classes.local:
         return interp.finish(f, iter(list(obj)), then)
     info = type_info(trace, t)
     method = info.look(trace, "__iter__")[1]

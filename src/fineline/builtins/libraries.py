@@ -55,8 +55,8 @@ def _pattern(call: Call) -> Frame | None:
         return call.finish(call.interp.native(call.fn, (pattern, flags), None))
     if type(pattern) not in (str, bytes) or type(flags) not in (int, re.RegexFlag) or flags & re.DEBUG:
         return call.interpret()
-    call.trace.settle(pattern)
-    call.trace.settle(flags)
+    call.trace.deferred.settle(pattern)
+    call.trace.deferred.settle(flags)
     compiled = call.interp.native(call.fn, (pattern, flags), None)
     call.trace.pin(compiled, "pattern")
     return call.finish(compiled)
@@ -68,7 +68,7 @@ def _replaced(call: Call) -> Frame | None:
     if call.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
         raise call.graph_break("FL412", f"{call.fn.__qualname__} calls a function for each match")
     for v in values if call.trace.active else ():
-        call.trace.settle(v)
+        call.trace.deferred.settle(v)
     return call.run_natively()
 
 

@@ -40,9 +40,11 @@ from fineline.symbolic.arithmetic import (
     settled,
 )
 from fineline.tensor_ops.numpy_arrays import operate
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import guard_distinct, guard_distinct_from, guard_identity
 from fineline.tracing.interp import Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace
+from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import lookups
 
 # By the argument of BINARY_OP: the operator, and the name of its special method. In-place operators start at 13.
@@ -69,9 +71,9 @@ KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
 
 def _scalar(trace: SegmentTrace, a: Any, b: Any) -> bool:
     if type(a) in SCALARS and type(b) in SCALARS:
-        if trace.lazy:
-            trace.settle(a)
-            trace.settle(b)
+        if trace.deferred.numbers:
+            trace.deferred.settle(a)
+            trace.deferred.settle(b)
         return True
     return False
 
@@ -100,9 +102,9 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
         return None
     if type(a) in SYMBOLIC or type(b) in SYMBOLIC:
         if type(a) in NUMBERS and type(b) in NUMBERS:
-            if trace.lazy:
-                trace.settle(a)
-                trace.settle(b)
+            if trace.deferred.numbers:
+                trace.deferred.settle(a)
+                trace.deferred.settle(b)
             if (op not in ARITHMETIC or not has_symbol(op, (a, b))) and interp.varying.numbers_vary(interp, f, (a, b)):
                 raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
             f.stack.append(c_calls.of_few_parts(interp, calculate(op, a, b), op, (a, b)))
@@ -127,7 +129,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
         return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
-    if trace.numpy and interp.varying.numbers_vary(interp, f, (a, b)):
+    if trace.deferred.numpy and interp.varying.numbers_vary(interp, f, (a, b)):
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
@@ -152,8 +154,8 @@ def _joins(trace: SegmentTrace, op: Any, a: Any, b: Any) -> bool:
         count, repeated = (a, b) if type(a) is int else (b, a)
         if type(count) is not int or type(repeated) not in _SEQUENCES:
             return False
-        if trace.lazy:
-            trace.settle(count)
+        if trace.deferred.numbers:
+            trace.deferred.settle(count)
         return True
     keyed = op in (operator.or_, operator.ior) and type(a) in c_calls.CONTAINERS and type(b) in c_calls.CONTAINERS
     return keyed and all([is_a(k, Tensor) or c_calls.deep_plain(trace, k) for k in (*a, *b)])
@@ -223,8 +225,8 @@ def _unary(name: str, op: Any) -> Any:
             f.stack.append(calculate(op, a))
             return None
         if type(a) in SCALARS or (not trace.active and not python_method(trace, a, None, name)):
-            if trace.lazy:
-                trace.settle(a)
+            if trace.deferred.numbers:
+                trace.deferred.settle(a)
             f.stack.append(op(a))
             return None
         if is_a(a, Tensor):
@@ -273,7 +275,7 @@ def COMPARE_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
     b = s.pop()
     a = s.pop()
     op, name, rname = COMPARE[arg]
-    if interp.trace.numpy and (answer := answered(interp.trace, op, a, b)) is not None:
+    if interp.trace.deferred.numpy and (answer := answered(interp.trace, op, a, b)) is not None:
         s.append(answer)
         return None
     if _scalar(interp.trace, a, b):
@@ -291,9 +293,9 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
         return None
     if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
         if type(a) in NUMBERS and type(b) in NUMBERS:
-            if trace.lazy:
-                trace.settle(a)
-                trace.settle(b)
+            if trace.deferred.numbers:
+                trace.deferred.settle(a)
+                trace.deferred.settle(b)
             f.stack.append(compared(op, a, b))
             return None
         if name in ("__eq__", "__ne__") and not NO_NUMBERS.isdisjoint((type(a), type(b))):
@@ -360,9 +362,9 @@ def IS_OP(interp: Interp, f: Frame, arg: int) -> None:
             pass
         elif type(a) in VALUES or type(b) in VALUES or numbers:
             a, b = settled(a), settled(b)
-            if trace.lazy:
-                trace.settle(a)
-                trace.settle(b)
+            if trace.deferred.numbers:
+                trace.deferred.settle(a)
+                trace.deferred.settle(b)
         elif a is not None and b is not None and type(a) not in SINGLETONS and type(a) not in SYMBOLIC:
             guard_identity(trace, a, b)
     s.append((a is b) is not bool(arg))
@@ -406,7 +408,7 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
             raise GraphBreak(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
         src = trace.sources.get(container)
-        if src is not None and container not in trace.expanded:
+        if src is not None and container not in trace.containers.expanded:
             if container in trace.mutations.written and trace.mutations.is_dirty(container, item):
                 pass
             elif present:

@@ -62,7 +62,7 @@ class PureFunction:
         self.fn = self.fn or fn
         self._functions.append((fn, _parts(fn)))
         self._cells += [(cell, contents(cell)) for cell in fn.__closure__ or ()]
-        names = trace.global_values.get(fn.__globals__)
+        names = trace.namespaces.global_values.get(fn.__globals__)
         if names is not None:
             self._namespaces.append((fn, names))
 
@@ -72,7 +72,7 @@ class PureFunction:
         return (
             all([a is b for fn, parts in self._functions for a, b in zip(_parts(fn), parts, strict=True)])
             and all([contents(cell) is value for cell, value in self._cells])
-            and all([trace.global_values.get(fn.__globals__) is names for fn, names in self._namespaces])
+            and all([trace.namespaces.global_values.get(fn.__globals__) is names for fn, names in self._namespaces])
         )
 
     def is_within(self, depth: int) -> bool:
@@ -88,15 +88,15 @@ def _parts(fn: FunctionType) -> tuple:
 def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> Any:
     """Returns the result of ``fn``, run by CPython; NULL if the interpreter has to run it."""
     trace = interp.trace
-    found = trace.pure.get(fn)
+    found = trace.functions.pure.get(fn)
     # Most functions are known not to be pure.
-    if found is None and fn.__code__ in trace.pure:
+    if found is None and fn.__code__ in trace.functions.pure:
         return NULL
     for a in args:
         if type(a) not in MAYBE_PLAIN:
             return NULL
     if pure_code(fn.__code__) is None:
-        trace.pure[fn.__code__] = None
+        trace.functions.pure[fn.__code__] = None
         return NULL
     for a in args:
         if not is_plain(a):
@@ -106,16 +106,16 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
     if found is not None and not (found.usable and found.is_within(interp.limits.depth)):
         return NULL
     if found is None or not found.holds(trace):
-        if fn.__code__ in trace.pure:
+        if fn.__code__ in trace.functions.pure:
             return NULL
         found = find_pure(interp, fn)
         # A function that the segment made may be deleted, and another get its address; code lives on.
-        trace.pure[fn if found is not None else fn.__code__] = found
+        trace.functions.pure[fn if found is not None else fn.__code__] = found
         if found is None:
             return NULL
     if not found.is_within(interp.limits.depth):
         return NULL
-    if trace.lazy:
+    if trace.deferred.numbers:
         for a in (*args, *(kwargs or {}).values()):
             settle(trace, a)
     try:
@@ -135,11 +135,11 @@ def may_hand_over(interp: Interp) -> bool:
     """Returns whether CPython may run code: no tracer, deferred text or eager hook observes it, and no rule can select it."""
     ruled = interp.rules is not None and interp.rules.all
     apart = interp.eager.call_out is not None or interp.nested.opaque is not None
-    return not (ruled or apart or interp.trace.texts or sys.gettrace() is not None or sys.getprofile() is not None)
+    return not (ruled or apart or interp.trace.deferred.texts or sys.gettrace() is not None or sys.getprofile() is not None)
 
 
 def settle(trace: SegmentTrace, value: Any) -> None:
-    trace.settle(value)
+    trace.deferred.settle(value)
     if type(value) in (tuple, frozenset):
         for item in value:
             settle(trace, item)
@@ -199,7 +199,7 @@ def _is_users(interp: Interp, fn: FunctionType) -> bool:
         and name not in STOPPING
         and name not in libraries.NAMES
         and classify_torch(fn) in (None, "python")
-        and fn.__code__ not in interp.lessons.eager_functions
+        and fn.__code__ not in interp.lessons.functions.eager
         and not is_own(fn.__code__)
     )
 

@@ -83,7 +83,7 @@ def _draw(call: Call) -> Frame | None:
     if not call.trace.active:
         return call.run_natively()
     place = call.frame.info.code, call.frame.ip - 1
-    number = None if place in call.interp.lessons.breaking_draws else _number(call.interp, call.fn, call.args, call.kwargs or {}, place)
+    number = None if place in call.interp.lessons.numbers.breaking_draws else _number(call.interp, call.fn, call.args, call.kwargs or {}, place)
     if number is None:
         raise call.graph_break("FL410", f"{call.fn.__qualname__} draws random numbers")
     return call.finish(number)
@@ -121,7 +121,7 @@ def _symbol(interp: Interp, fn: Any, args: list, kwargs: dict, place: Site, kind
     trace = interp.trace
     identify(trace, fn)
     for a in (*args[1:], *kwargs.values()):
-        trace.settle(a)
+        trace.deferred.settle(a)
     trace.guards.check(src, "predicate", (_Plain(kind.generator), "draws as its class does"), "draws")
     return trace.symbols.draws.add(Draw(fn, tuple(args), kwargs, place), example, span)
 

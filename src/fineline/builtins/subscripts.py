@@ -29,7 +29,8 @@ from fineline.tensor_ops.numpy_arrays import write_item
 from fineline.tensor_ops.symbolic_forms import item_of
 from fineline.tracing.identity_guards import ItemFromEnd
 from fineline.tracing.interp import Interp, call_it
-from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace, is_value
+from fineline.tracing.plain_values import SINGLETONS, VALUES, is_value
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.varying_reads import FEW_KEYS
 
 BUILTIN_DICTS = (dict.__getitem__, OrderedDict.__getitem__, defaultdict.__getitem__)
@@ -63,9 +64,9 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
             return subscript_of_class(interp, f, obj, key)
         f.stack.append(interp.native(operator.getitem, (obj, key), None))
         return None
-    if trace.lazy:
-        key = symbol_for(trace, key) if trace.numpy and is_a(obj, Tensor) else key
-        trace.settle(key)
+    if trace.deferred.numbers:
+        key = symbol_for(trace, key) if trace.deferred.numpy and is_a(obj, Tensor) else key
+        trace.deferred.settle(key)
     if interp.backing.may_be_symbolic and not is_a(obj, Tensor):
         if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and interp.varying.numbers_vary(interp, f, (key,), _programs(interp, obj, key)):
             what = "an item" if type(key) is torch.SymInt else "a slice"
@@ -155,7 +156,7 @@ def _item_by_itself(interp: Interp, obj: list, key: Any) -> Any:
     """Returns an item without a guard on the whole list, if the list was only appended to or its length varies; otherwise MISSING."""
     trace = interp.trace
     src = trace.sources.get(obj)
-    if src is None or obj in trace.expanded or type(key) not in (int, slice):
+    if src is None or obj in trace.containers.expanded or type(key) not in (int, slice):
         return MISSING
     if type(key) is slice:
         return _slice_by_itself(trace, obj, key, src)
@@ -187,7 +188,7 @@ def _list_item(trace: SegmentTrace, obj: list, key: Any) -> Any:
         else:
             trace.expand(obj)
         raise
-    if src is not None and obj not in trace.expanded:
+    if src is not None and obj not in trace.containers.expanded:
         if type(key) is int and key >= 0 and not trace.mutations.wrote(obj):
             return trace.read(value, trace.guards.access(src, "index", key, value))
         trace.expand(obj)
@@ -200,7 +201,7 @@ def _list_item(trace: SegmentTrace, obj: list, key: Any) -> Any:
 def _class_getitem(interp: Interp, f: Frame, cls: type, key: Any) -> Frame | None:
     trace = interp.trace
     method = type_info(trace, type(cls)).look(trace, "__getitem__")[1]
-    if is_a(method, types.FunctionType) and (type(cls).__module__ != "enum" or cls in trace.classes):
+    if is_a(method, types.FunctionType) and (type(cls).__module__ != "enum" or cls in trace.classes.local):
         return interp.call(f, method, [cls, key])
     if method is not None:
         f.stack.append(cls[key])  # type: ignore[index]
@@ -219,7 +220,7 @@ def store_dict_item(trace: SegmentTrace, d: dict, key: Any, value: Any) -> None:
     src = trace.sources.get(d)
     if src is not None:
         trace.mutations.note(d, src, key)
-        trace.global_values.pop(d, None)
+        trace.namespaces.forget_globals(d)
     if is_a(d, OrderedDict):
         OrderedDict.__setitem__(d, key, value)
     else:
@@ -235,9 +236,9 @@ def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Fr
             return call_special(interp, f, method, obj, "__setitem__", key, value, then=interp.discard)
         interp.native(operator.setitem, (obj, key, value), None)
         return None
-    if trace.lazy:
-        key = symbol_for(trace, key) if trace.numpy and is_a(obj, Tensor) else key
-        trace.settle(key)
+    if trace.deferred.numbers:
+        key = symbol_for(trace, key) if trace.deferred.numpy and is_a(obj, Tensor) else key
+        trace.deferred.settle(key)
     if is_a(obj, Tensor):
         try:
             item = item_of(interp, obj, key, used=True)

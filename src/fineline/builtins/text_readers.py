@@ -23,8 +23,9 @@ from fineline.objects.lru_caches import LRU_TYPE
 from fineline.objects.type_info import raw_lookup
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.callables import classify_torch
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS
+from fineline.tracing.plain_values import SINGLETONS
 
 # By instruction: the number of operands that it reads, from the top of the stack. Absent instructions only move operands.
 _OPERANDS: Mapping[str, int] = MappingProxyType(
@@ -102,7 +103,7 @@ _CALLED = (
 
 def attend(interp: Interp, f: Frame) -> bool:
     """Ensures that the next instruction reads no deferred text. Returns whether it has executed the instruction."""
-    texts = interp.trace.texts
+    texts = interp.trace.deferred.texts
     if len(texts) < _FEW:
         forget_dead(texts)
     name, arg = f.info.instructions[f.ip]
@@ -140,7 +141,7 @@ def attend(interp: Interp, f: Frame) -> bool:
         f.ip += 1
         graph_break = GraphBreak(kept.fn, tuple(kept.args), None, "FL448", f"{name} reads {text.where}, which varies")
         raise graph_break if kept.gives else graph_break.discard()
-    if text.fn is None and name in _TRUTHS and (src := interp.trace.lazy.get(text.value)) is not None:
+    if text.fn is None and name in _TRUTHS and (src := interp.trace.deferred.numbers.get(text.value)) is not None:
         s[-1] = filled = bool(text.value)
         interp.trace.guards.check(src, "predicate", (operator.truth, "is not empty") if filled else (operator.not_, "is empty"), "truth")
         return False
@@ -171,7 +172,7 @@ def _is_key(interp: Interp, f: Frame, text: Text, operands: Sequence[Any]) -> bo
 
 def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
     """Ensures that a C function, or a callable with a handler, gets no deferred text."""
-    texts = interp.trace.texts
+    texts = interp.trace.deferred.texts
     given = args[:2] if _among(fn, _SET) else [*args, *(kwargs or {}).values()]
     if interp.trace.active and any([a in texts for a in given]) and not _among(fn, _KEEP) and _reads(fn):
         text = next(texts[a] for a in given if a in texts)

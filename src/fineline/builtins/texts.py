@@ -22,9 +22,11 @@ from fineline.objects.printing import prints_plainly, written_out
 from fineline.objects.type_info import type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
+from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 
 def _text(call: Call) -> Frame | None:
@@ -33,7 +35,7 @@ def _text(call: Call) -> Frame | None:
     if not trace.active:
         return call.run_natively()
     bare = len(args) == 1 or (len(args) == 2 and type(args[1]) is str and not args[1])
-    if bare and fn in (str, format) and not kwargs and args[0] in trace.texts:
+    if bare and fn in (str, format) and not kwargs and args[0] in trace.deferred.texts:
         return call.finish(args[0])
     if args and fn is not id:
         if holds(args[0]) and (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
@@ -65,7 +67,7 @@ def _text(call: Call) -> Frame | None:
                     break
     if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(trace, args[0])):
         if type(args[0]) in SINGLETONS:
-            trace.settle(args[0])
+            trace.deferred.settle(args[0])
         else:
             identify(trace, args[0])
         return call.finish(id(args[0]))
@@ -74,8 +76,8 @@ def _text(call: Call) -> Frame | None:
     if (text := _waiting(interp, call.frame, fn, args, kwargs)) is not None:
         return call.finish(text)
     for a in args:
-        if a in interp.trace.texts:
-            known_next_time(interp, interp.trace.texts[a])
+        if a in interp.trace.deferred.texts:
+            known_next_time(interp, interp.trace.deferred.texts[a])
     raise call.graph_break("FL417", f"{fn.__name__}() of a {type(args[0]).__name__ if args else 'nothing'}")
 
 

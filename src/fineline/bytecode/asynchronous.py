@@ -14,7 +14,6 @@ import sys
 import threading
 from contextlib import suppress
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
-from typing import Any
 
 from fineline.bytecode.code import CO_VARARGS
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, TRACEBACK
@@ -110,7 +109,7 @@ def _given_a_signal(frame: FrameType) -> bool:
 
 def _handlers() -> set[CodeType]:
     """Returns the code of all signal handlers that are written in Python."""
-    found: list[Any] = [signal.getsignal(n) for n in signal.valid_signals()]
+    found: list[object] = [signal.getsignal(n) for n in signal.valid_signals()]
     functions = [h.__func__ if type(h) is MethodType else h for h in found]
     return {h.__code__ for h in functions if type(h) is FunctionType}
 

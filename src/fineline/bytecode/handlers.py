@@ -12,9 +12,11 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
+SignalHandler = Callable[[int, FrameType | None], object]
 # As numbers: `signal` converts them to enumeration members at each call, which takes longer than a small operator.
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 
@@ -22,14 +24,13 @@ _SIGNALS = tuple(map(int, signal.valid_signals()))
 class StandIn:
     """A temporary replacement of a user's signal handler."""
 
-    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+    def __init__(self, handler: SignalHandler) -> None:
         self.handler = handler
         # The exceptions that the handler has raised, and the calls of it that are still to be made.
         self.raised: list[BaseException] = []
         self.missed: list[tuple[int, FrameType | None]] = []
 
-
-    def __call__(self, number: int, frame: FrameType | None) -> Any:
+    def __call__(self, number: int, frame: FrameType | None) -> object:
         raise NotImplementedError
 
     def make_up(self) -> None:
@@ -41,7 +42,7 @@ class StandIn:
 class Observer(StandIn):
     """Calls the handler at once, and records its exceptions."""
 
-    def __call__(self, number: int, frame: FrameType | None) -> Any:
+    def __call__(self, number: int, frame: FrameType | None) -> object:
         try:
             return self.handler(number, frame)
         except BaseException as e:
@@ -70,22 +71,22 @@ def take_away_stand_ins() -> None:
             _signal.signal(n, handler.handler)
 
 
-def standing_in(kind: type[StandIn], signals: tuple[int, ...], fn: Callable[..., T], *args: Any) -> T:
+def standing_in(kind: type[StandIn], signals: tuple[int, ...], fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Returns ``fn(*args)``, called while stand-ins of a ``kind`` replace the handlers of ``signals``.
 
     Afterwards it raises the exceptions of handlers and makes the deferred calls. An observer inside a deferral calls the user's
     handler at once; the calls deferred so far come first.
     """
     if not signals or threading.get_ident() != threading.main_thread().ident:
-        return fn(*args)
-    before: list[tuple[int, Any]] = [(n, h) for n in signals if callable(h := _signal.getsignal(n))]
+        return fn(*args, **kwargs)
+    before: list[tuple[int, SignalHandler]] = [(n, h) for n in signals if callable(h := _signal.getsignal(n))]
     there = [(n, h, kind(h.handler if isinstance(h, Deferral) and kind is Observer else h)) for n, h in before]
     try:
         for n, h, stand_in in there:
             _signal.signal(n, stand_in)
             if isinstance(h, Deferral) and kind is Observer:
                 h.make_up()
-        result = fn(*args)
+        result = fn(*args, **kwargs)
     finally:
         for n, h, stand_in in there:
             # A handler may have set another handler.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from itertools import islice
 from types import CodeType
-from typing import Any
 
 from fineline.bytecode.code import NOWHERE, Position
 
@@ -39,7 +38,7 @@ def with_parameters(stub: CodeType, names: tuple[str, ...]) -> CodeType:
     return stub.replace(co_varnames=names, co_argcount=len(names), co_nlocals=len(names))
 
 
-def calling(fn: Any, code: CodeType, position: Position, line: int, names: tuple[str, ...]) -> CodeType:
+def calling(fn: object, code: CodeType, position: Position, line: int, names: tuple[str, ...]) -> CodeType:
     """Returns code that looks like ``code`` at a position and calls ``fn``; its only variables are the parameters ``names``."""
     return standing_for(_CALL, code, position, line, names).replace(co_consts=(fn,))
 

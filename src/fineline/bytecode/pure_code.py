@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CODES, CodeInfo, Instruction
 
@@ -61,10 +61,10 @@ class PureCode(NamedTuple):
     takers: tuple[str, ...]
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Returns whether ``value`` is a constant of an exact built-in type, or a tuple or frozenset of few constants."""
     t = type(value)
-    return t in PLAIN or ((t is tuple or t is frozenset) and len(value) <= _MOST_ITEMS and all([is_plain(x) for x in value]))
+    return t in PLAIN or ((type(value) is tuple or type(value) is frozenset) and len(value) <= _MOST_ITEMS and all([is_plain(x) for x in value]))
 
 
 def pure_code(code: CodeType) -> PureCode | None:

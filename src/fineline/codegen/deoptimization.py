@@ -20,7 +20,7 @@ from fineline.fx.infallible import functions
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
-from fineline.torch_facts.random_state import put_back, random_states, unmoved
+from fineline.torch_facts.random_state import put_back, random_states
 from fineline.torch_facts.tensor_backup import Kept
 from fineline.torch_facts.thread_state import Standing
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
@@ -54,20 +54,20 @@ def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list
     """
     trace, r = writer.trace, writer.rebuild
     symbols, interp = trace.symbols, trace.guards.interp
-    random = not unmoved(trace.random) or (symbols is not None and symbols.fakes.mode.drew)
+    random = trace.state.drew() or (symbols is not None and symbols.fakes.mode.drew)
     written = writer.written()
     drawn, more = draw_lines(r), does_more(trace)
-    inexact = symbols.inexact if symbols is not None else ""
+    inexact = trace.failures.inexact
     if drawn and not may_fail(trace):
         return [*drawn, call]
     states = _states(trace)
     before, back = {}, {}
     if states - {torch._C._set_grad_enabled}:
-        before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(trace.start_ambient, 'facts')})"
+        before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(trace.state.start, 'facts')})"
     stand = _stand(trace, r, states, before)
-    lost = trace.mutations.written or trace.mutations.slots or states or trace.caught
+    lost = trace.mutations.written or trace.mutations.slots or states or trace.failures.caught
     if not checks and not inexact and not drawn and (more or ((random or written) and not (lost and costs_little(writer, written)))):
-        errors = symbols.errors if symbols is not None else {}
+        errors = trace.failures.errors
         if not errors and not states and not again.in_blocks:
             return [call]
         own = f"{r.constant(functools.partial(as_user, MappingProxyType(errors)), 'as_user')}(error)" if errors else "error"
@@ -128,7 +128,7 @@ def _states(trace: SegmentTrace) -> set[Any]:
 def _stand(trace: SegmentTrace, r: Reconstructor, states: set[Any], before: dict[str, str]) -> list[str]:
     if "standing" in before:
         return ["standing.put_back()"]
-    return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({trace.start_ambient.grad_mode})"]
+    return [f"{r.constant(torch._C._set_grad_enabled, 'set_grad_mode')}({trace.state.start.grad_mode})"]
 
 
 def _left(writer: Writer, again: RestOfCall, error: str, stand: list[str]) -> list[str]:

@@ -44,8 +44,10 @@ from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveI
 from fineline.objects.iterator_stand_ins import KINDS, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import HEAP_TYPE, VALUES, SegmentTrace, is_value
+from fineline.tracing.plain_values import VALUES, is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 # An absent value, and the most frequent value of a frame's other fields.
 _NOTHING = Const(NULL)
@@ -294,7 +296,7 @@ class FrameStateBuilder:
         self._passed = held.copy()
         self._passed.update(graph_break.args_)
         self.loop_numbers = loop_numbers
-        self._inspected, self._keeps_all = interp.lessons.inspected_functions, graph_break.keeps_variables
+        self._inspected, self._keeps_all = interp.lessons.functions.inspected, graph_break.keeps_variables
         # Even if no instruction reads a generator again, its ``finally`` runs when its variable goes away.
         self._keeps_suspended = bool(interp.stand_ins.refs)
         self.roots = _Roots()
@@ -422,8 +424,8 @@ class FrameStateBuilder:
         if v is None or v is NULL:
             return _NONE if v is None else _NOTHING
         trace, t = self._trace, type(v)
-        local = v in trace.classes
-        varies = (trace.lazy and v in trace.lazy) or (trace.texts and v in trace.texts)
+        local = v in trace.classes.local
+        varies = (trace.deferred.numbers and v in trace.deferred.numbers) or (trace.deferred.texts and v in trace.deferred.texts)
         if not local and not varies and t not in (tuple, frozenset) and is_value(v):
             return Const(v)
         passed = v in self._passed

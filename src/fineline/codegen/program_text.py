@@ -163,7 +163,7 @@ class ProgramText(ValueWalk[str]):
 
     def member(self, descr: Any) -> str:
         """Returns the expression of a C descriptor. If the call made its class, it is read from the class that the program makes."""
-        if descr.__objclass__ in self.trace.classes:
+        if descr.__objclass__ in self.trace.classes.local:
             return f"{self.expr(descr.__objclass__)}.__dict__[{descr.__name__!r}]"
         return self.constant(descr, descr.__name__)
 

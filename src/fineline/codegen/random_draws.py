@@ -29,13 +29,13 @@ def generators(r: ProgramText) -> str:
 
 def does_more(trace: SegmentTrace) -> bool:
     """Returns whether the graph has effects, so that it must not run twice. A saved-tensor hook counts, because it may raise on purpose."""
-    return bool(trace.start_ambient.saved_tensor_hooks) or not trace.recorder.harmless(states=True)
+    return bool(trace.state.start.saved_tensor_hooks) or not trace.recorder.harmless(states=True)
 
 
 def may_fail(trace: SegmentTrace) -> bool:
     """Returns whether the graph may raise, or fail one of its checks, although the guards hold."""
-    inexact = trace.symbols is not None and trace.symbols.inexact
-    return bool(trace.assumed or trace.start_ambient.saved_tensor_hooks or inexact) or not cannot_fail(trace.recorder.graph, trace.recorder.untyped)
+    granted = trace.failures.are_granted() or bool(trace.state.start.saved_tensor_hooks)
+    return granted or not cannot_fail(trace.recorder.graph, trace.recorder.kernels.untyped)
 
 
 class Generators:

@@ -18,13 +18,15 @@ import torch
 from fineline.codegen.program_text import ProgramText
 from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
+from fineline.frames.graph_limits import GraphLimits
 from fineline.kinds import is_a
 from fineline.objects.c_calls import ITERATORS, VIEWS
 from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
 from fineline.objects.iterator_stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import GETTERS, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import GETTERS
 from fineline.tracing.tracebacks import Entry, frames_behind
 
 
@@ -55,12 +57,12 @@ def _constant(r: ProgramText, v: Any) -> str:
 
 def _array(r: ProgramText, v: Any) -> str:
     if r.trace.guards.interp.tensors.arrays.lies_in_shared(v):
-        raise Uncompiled("FL409", "an array with the memory of a tensor", ("constant_arrays", False))
+        raise Uncompiled("FL409", "an array with the memory of a tensor", GraphLimits(constant_arrays=False))
     if v.base is None:
         r.check_made(v)
         return r.statement("array", f"{r.constant(v.copy(order='K'), 'array')}.copy(order='K')", v)
     if type(v.base) is not np.ndarray or not v.flags.writeable:
-        raise Uncompiled("FL409", "an array that may not be written, or has the memory of another object", ("constant_arrays", False))
+        raise Uncompiled("FL409", "an array that may not be written, or has the memory of another object", GraphLimits(constant_arrays=False))
     at = v.__array_interface__["data"][0] - v.base.__array_interface__["data"][0]
     kind = r.constant(v.dtype, "dtype")
     return r.statement("view", f"{r.constant(np.ndarray, 'ndarray')}({v.shape}, {kind}, {r.expr(v.base)}, {at}, {v.strides})", v)
@@ -68,7 +70,7 @@ def _array(r: ProgramText, v: Any) -> str:
 
 def _dict(r: ProgramText, v: dict) -> str:
     r.check_made(v)
-    owner = r.trace.owners.get(v)
+    owner = r.trace.namespaces.owners.get(v)
     if owner is not None:
         return dict_of(r.expr(owner), type(owner))
     name = r.statement("table", "{}", v)

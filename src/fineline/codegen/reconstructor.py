@@ -21,8 +21,8 @@ from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
-from fineline.tracing.local_classes import CLASS_MEMBERS
-from fineline.tracing.segment_trace import SINGLETONS, VALUES, is_value
+from fineline.tracing.classes_made_anew import CLASS_MEMBERS
+from fineline.tracing.plain_values import SINGLETONS, VALUES, is_value
 from fineline.tracing.symbols import Carried
 
 LONG = 2000  # bits
@@ -58,7 +58,7 @@ class Reconstructor(ProgramText):
             if node is not None:
                 names[symbol] = self.output(node)
                 continue
-            leaf = self.trace.symbols.leaves[symbol]
+            leaf = self.trace.symbols.places.leaves[symbol]
             name = self.param(leaf.source)
             names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
         text = python_text(term, names)
@@ -91,7 +91,7 @@ class Reconstructor(ProgramText):
             if storage := storage_of(v):
                 outputs.places.setdefault(storage, []).append(node)
             outputs.disowned = outputs.disowned or disowned(v)
-            change = remake(v, self.trace.start_ambient.inference_mode, recorder.leaves)
+            change = remake(v, self.trace.state.start.inference_mode, recorder.traits.leaves)
             if change is not None:
                 outputs.remade.append((node, change))
             own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
@@ -101,9 +101,9 @@ class Reconstructor(ProgramText):
 
     def other_object(self, v: Any, src: Source | None) -> str:
         trace, t = self.trace, type(v)
-        if t in CLASS_MEMBERS and v.__objclass__ in trace.classes:
+        if t in CLASS_MEMBERS and v.__objclass__ in trace.classes.local:
             return self.member(v)
-        local = v in trace.classes
+        local = v in trace.classes.local
         if src is not None:
             if src.op == "pin":
                 return self.constant(v, short_name(src))
@@ -117,8 +117,8 @@ class Reconstructor(ProgramText):
         if v in self.busy:
             raise NotReconstructible(f"a {t.__name__} that is made of itself")
         self._kept.append(v)
-        if v in trace.bound:
-            given = trace.bound[v]
+        if v in trace.namespaces.bound:
+            given = trace.namespaces.bound[v]
             get = self.constant(type(given[0]).__get__, "get")
             return self.statement("bound", f"{get}({self.items(given)})", v)
         make = MAKERS.get(t)

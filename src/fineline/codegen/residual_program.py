@@ -29,12 +29,13 @@ from fineline.exception_slots import under
 from fineline.fake.missing_kernels import unfaked
 from fineline.frames.frame import NULL
 from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
+from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import Place, is_own
 from fineline.fx.graph_module import CapturedGraph, graph_module
+from fineline.fx.graph_traits import fatal, scattered
 from fineline.fx.infallible import functions, kept_outputs
 from fineline.fx.output_fixups import as_captured, disowned, remaking, without_modes
 from fineline.fx.overlap_check import apart
-from fineline.fx.recorder import fatal, scattered
 from fineline.fx.size_facts import Kinds, sizes_of
 from fineline.guards.facts import AMBIENT, AmbientFacts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
@@ -44,7 +45,8 @@ from fineline.stacks import PROGRAM
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
 from fineline.tracing.local_classes import guard_distinct_classes
 from fineline.tracing.mutation_log import EMPTY, Written, contents
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import guard_lookups
 from fineline.tracing.tracebacks import ShownPlace, Variable
 
@@ -238,7 +240,7 @@ class ResidualWriter:
     def _varying(self, w: Written) -> set:
         """Returns the keys or indices of the object's numbers that are symbols, or that were overwritten and are not guarded."""
         symbols = self.trace.symbols
-        numbers: Any = () if symbols is None else symbols.numbers
+        numbers: Any = () if symbols is None else symbols.places.numbers
         return {c.key for c in w.src.children.values() if c.reg in numbers or (c.op == "key" and not c.checked)}
 
     def _write_list(self, w: Written, target: str, late: list[str]) -> None:
@@ -247,7 +249,7 @@ class ResidualWriter:
         if not vary and len(now) == len(w.before) and all(a is b for a, b in zip(now, w.before, strict=True)):
             return
         n = len(w.before)
-        if w.obj not in self.trace.expanded:
+        if w.obj not in self.trace.containers.expanded:
             # Only appended to: the items that the list contains when the program runs stay.
             late.append(f"list.extend({target}, [{self.rebuild.items(now[n:])}])")
             return
@@ -274,7 +276,7 @@ class ResidualWriter:
     def _write_deque(self, w: Written, target: str, late: list[str]) -> None:
         now = list(w.obj)
         cls = self.rebuild.constant(deque, "deque")
-        if w.obj not in self.trace.expanded:
+        if w.obj not in self.trace.containers.expanded:
             # Only appended to, as above.
             late.append(f"{cls}.extend({target}, [{self.rebuild.items(now[len(w.before):])}])")
             return
@@ -303,7 +305,7 @@ class ResidualWriter:
         guard_distinct_classes(trace)
         now, gm = AMBIENT.now(), None
         if trace.recorder.calls:
-            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.assumed]
+            checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.failures.assumed]
             gm = self._graph_module(shown, now)
             compiled = self._compiled_graph(compile_graph, gm, shown, now)
             lines = self._call_lines(compiled, gm, checks, again)
@@ -316,19 +318,19 @@ class ResidualWriter:
         if trace.symbols is not None:
             trace.symbols.guard()
         # Also without a graph, because no operator enters or leaves a block of rules.
-        lines += restore_lines(trace.start_ambient, now, trace.answers, r)
+        lines += restore_lines(trace.state.start, now, trace.state.answers, r)
         return self._program([*lines, *r.lines, *self.tail], gm)
 
     def _graph_module(self, shown: bool, now: AmbientFacts) -> CapturedGraph:
         """Ends the graph with its outputs; returns its module."""
         recorder = self.trace.recorder
         without_modes(recorder.graph)
-        put_back_in(recorder.graph, self.trace.start_ambient, now)
+        put_back_in(recorder.graph, self.trace.state.start, now)
         outputs = tuple(self.rebuild.outputs.names)
         # A graph that no backend gets runs as captured, with all its operators.
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
-        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.parts | recorder.modules)
+        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes())
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
         """Returns the callable for the graph, compiled in the state in which the graph begins."""
@@ -343,8 +345,8 @@ class ResidualWriter:
                 raise Restart("FL515", "the graph writes into memory that several inputs share")
         if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
             self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
-        with in_state(trace.start_ambient, now, trace.answers):
-            compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.start_ambient) or _transforms(now))
+        with in_state(trace.state.start, now, trace.state.answers):
+            compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.state.start) or _transforms(now))
         # Compiled code would access the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled
 
@@ -388,7 +390,7 @@ class ResidualWriter:
             # A tensor made in a transform of torch.func does not outlive it.
             return []
         tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
-        return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.untyped)
+        return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.kernels.untyped)
 
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:
@@ -400,8 +402,8 @@ class ResidualWriter:
             self.uncompiled = "it writes into inputs that lie on each other in memory"
         if self.uncompiled:
             return as_it_is(gm)
-        if self.trace.recorder.fatal or any(map(fatal, examples)):
-            raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", ("dense_only", True))
+        if self.trace.recorder.traits.fatal or any(map(fatal, examples)):
+            raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", GraphLimits(dense_only=True))
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
@@ -412,12 +414,12 @@ class ResidualWriter:
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # In a capture on fakes the number is a symbol, or is read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
-                raise Uncompiled("FL502", text, ("compiled_first_call", True)) from None
-            if self.trace.recorder.scattered or any(map(scattered, examples)):
+                raise Uncompiled("FL502", text, GraphLimits(compiled_first_call=True)) from None
+            if self.trace.recorder.traits.scattered or any(map(scattered, examples)):
                 text = f"the backend can't compile a graph with sparse, nested or quantized tensors ({e.reason})"
-                raise Uncompiled("FL522", text, ("dense_only", True)) from None
+                raise Uncompiled("FL522", text, GraphLimits(dense_only=True)) from None
             if symbols is None and (name := unfaked(gm, examples)):
-                raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", ("no_fake_kernel", frozenset({name}))) from None
+                raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", GraphLimits(no_fake_kernel=frozenset({name}))) from None
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Restart("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
@@ -426,12 +428,12 @@ class ResidualWriter:
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""
-        return [src for src, _, writes in self._lying() if writes] if self.trace.recorder.mutated else []
+        return [src for src, _, writes in self._lying() if writes] if self.trace.recorder.writes.storages else []
 
     def _hides_writes(self) -> bool:
         """Returns whether the graph may write where autograd does not see it: into ``.data``, or into a detached tensor."""
         graph = self.trace.recorder.graph
-        if not self.trace.recorder.mutated:
+        if not self.trace.recorder.writes.storages:
             return False
         called = [fn in _DETACHING or (fn is getattr and any([n.args[1] == "data" for n in nodes])) for fn, nodes in functions(graph)]
         return any(called) or any([n.target in _DETACHING for n in graph.find_nodes(op="call_method")])
@@ -474,9 +476,9 @@ class ResidualWriter:
             if sizes is None:
                 return None
             # ``sizes`` contains the facts about sizes, guarded or derived.
-            tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.numbers, int)
+            tensors = {reg: without_sizes(facts) for reg, facts in tensors.items()} | dict.fromkeys(symbols.places.numbers, int)
         inputs = tuple([tensors.get(src.reg) for _, src in self.trace.recorder.inputs])
-        return None if None in inputs else Kinds(self.trace.start_ambient, inputs, self._sharing(), sizes)
+        return None if None in inputs else Kinds(self.trace.state.start, inputs, self._sharing(), sizes)
 
     def _tensors(self) -> list[Source]:
         return [src for _, src in self.trace.recorder.inputs if is_a(src.value, Tensor)]
@@ -489,7 +491,7 @@ class ResidualWriter:
     def _lying(self) -> list[tuple[Source, int, bool]]:
         """Returns the tensors among the graph's inputs: the storage of each, and whether the graph writes into it."""
         if self._memory is None:
-            interp, mutated = self.trace.guards.interp, self.trace.recorder.mutated
+            interp, mutated = self.trace.guards.interp, self.trace.recorder.writes.storages
             memory = interp.backing.memory
             self._memory = [(s, storage_of(s.value), storage_of(memory(interp, s.value)) in mutated) for s in self._tensors()]
         return self._memory
@@ -530,7 +532,7 @@ class ResidualWriter:
     def _guard_tangents(self) -> None:
         """Guards which inputs have a tangent: it decides which results have one, and code can read that."""
         guards = self.trace.guards
-        for src in self._tensors() if self.trace.start_ambient.dual_level else ():
+        for src in self._tensors() if self.trace.state.start.dual_level else ():
             there = has_tangent(src.value)
             guards.check(src, "predicate", (functools.partial(_has_tangent, there), f"{'a' if there else 'no'} tangent"), "tangent")
 

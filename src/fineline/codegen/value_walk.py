@@ -30,9 +30,9 @@ class ValueWalk(ABC, Generic[WrittenT]):
     def expr(self, v: Any) -> WrittenT:
         """Returns the written form of ``v``, which yields it in a later call."""
         trace, t = self.trace, type(v)
-        if trace.lazy and v in trace.lazy:
-            return self.existing(v, trace.lazy[v])
-        if trace.texts and v in trace.texts:
+        if trace.deferred.numbers and v in trace.deferred.numbers:
+            return self.existing(v, trace.deferred.numbers[v])
+        if trace.deferred.texts and v in trace.deferred.texts:
             return self.deferred_text(v)
         if t in self.LITERALS:
             return self.literal(v)

@@ -55,7 +55,7 @@ class ExportWriter(ResidualWriter):
         self._buffers: list[tuple[str, Out]] = []
 
     def returns(self, value: Any) -> None:
-        if any([set_ in KERNELS for _, set_ in differing(self.trace.start_ambient, AMBIENT.now())]):
+        if any([set_ in KERNELS for _, set_ in differing(self.trace.state.start, AMBIENT.now())]):
             raise NotExported("the call changes which kernels of attention may be chosen", id="FL604")
         outcome = Outcome(self.rebuild)
         self._outcome = outcome.expr(value)
@@ -132,7 +132,7 @@ class ExportWriter(ResidualWriter):
         graph = Graph()
         paths = Paths(graph, self._parameters, self._roots)
         changes = self._flat is not None and bool(self._flat.graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled))
-        grad_mode = self.trace.start_ambient.grad_mode if changes else None
+        grad_mode = self.trace.state.start.grad_mode if changes else None
         guards = asked_module(self._parameters, self._roots, self.segment, describe, grad_mode)
         if guards is not None:
             put(root, GUARDS, guards)

@@ -24,7 +24,7 @@ from fineline.guards.source import Source, root_of
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import known_next_time
-from fineline.tracing.segment_trace import HEAP_TYPE
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 
 KEYS = (str, int, float, bool, type(None))
 
@@ -74,7 +74,7 @@ class Outcome(ValueWalk[Any]):
         return Given(src, v)
 
     def deferred_text(self, v: str) -> Any:
-        known_next_time(self.trace.guards.interp, self.trace.texts[v])
+        known_next_time(self.trace.guards.interp, self.trace.deferred.texts[v])
         raise NotExported("the result holds the text of a tensor", id="FL603")
 
     def literal(self, v: Any) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, NoReturn
 
+from fineline.frames.graph_limits import GraphLimits
+
 # Graph breaks at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
 
@@ -148,11 +150,14 @@ class NotReconstructible(Exception):
 
 
 class Uncompiled(NotReconstructible):
-    """The backend can't compile a graph that was captured on real values; ``lesson``: the field of the region's lessons that is another next time, and its value."""
+    """The backend can't compile a graph that was captured on real values.
 
-    def __init__(self, error: str, text: str, lesson: tuple[str, Any]) -> None:
+    ``limits``: what stays out of graphs from the next capture on.
+    """
+
+    def __init__(self, error: str, text: str, limits: GraphLimits) -> None:
         super().__init__(text)
-        self.error, self.lesson = error, lesson
+        self.error, self.limits = error, limits
 
 
 class NotOneGraph(Exception):

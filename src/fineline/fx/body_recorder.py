@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.output_fixups import without_modes
-from fineline.fx.recorder import Recorder
+from fineline.fx.recorder import InputSource, Recorder
 from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.kinds import is_a
 
@@ -44,7 +44,7 @@ class Part(Recorder):
             last = node
         without_modes(self.graph)
         self.graph.create_node("output", "output", (outputs,), {}, "output")
-        return graph_module(self.graph, name, self.parts | self.modules)
+        return graph_module(self.graph, name, self.nested.attributes())
 
 
 class BodyRecorder(Part, SubRecorder):
@@ -68,7 +68,7 @@ class BodyRecorder(Part, SubRecorder):
         """Returns all tensors that the sub-graph gets from outside."""
         return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
 
-    def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+    def node_outside(self, t: Tensor, read: tuple[str, InputSource | None] | None) -> Node:
         """Returns the node of ``t`` in the graph around. ``read``: how the outermost graph reads ``t``, if that does not know it yet."""
         return self._outer(t, read)
 

@@ -10,17 +10,18 @@ import operator
 import struct
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.backends.eager import CONTEXT
 from fineline.fx.function_node import function_node
+from fineline.fx.graph_traits import GraphTraits, scattered
+from fineline.fx.kernel_facts import KernelFacts, WrittenStorages
+from fineline.fx.nested_graphs import NestedGraphs
 from fineline.guards.source import Source
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
@@ -38,12 +39,20 @@ _POWERS = (operator.pow, operator.ipow)
 TENSOR_TYPE: Any = type(torch.FloatTensor)
 # Results that other nodes take.
 NAMED = (Tensor, torch._C._InferenceMode)
-_COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 # Under these a node's ``meta`` holds where it comes from, until `program.node_meta` writes it out: the instruction; the source of an input;
 # the layouts of what it gave.
 ORIGIN, SOURCE, LAYOUT = "fineline_origin", "fineline_source", "fineline_layout"
 # Operators that do what the graphs do that they run.
 _RUNNING = frozenset(["cond", "while_loop", "map_impl", "scan", "associative_scan", "flex_attention", "tag_activation_checkpoint", "invoke_subgraph"])
+
+
+class InputSource(Protocol):
+    """Where a graph input comes from. ``value``: what it is in the capturing call; ``reg``: the guards' register with it, -1 if none has it."""
+
+    @property
+    def value(self) -> Any: ...
+    @property
+    def reg(self) -> int: ...
 
 
 class NotForGraph(Exception):
@@ -68,21 +77,6 @@ def _first(out: Any) -> tuple[tuple[Callable, Any], ...] | None:
         if (rest := _first(item)) is not None:
             return (read, key), *rest
     return None
-
-
-def scattered(t: Any) -> bool:
-    """Returns whether ``t`` is a sparse, a nested or a quantized tensor, or a view of a sparse one's values, which few compilers take."""
-    if type(t) not in (Tensor, FakeTensor):
-        return False
-    if t.layout is not torch.strided:
-        return t.layout is not torch.jagged
-    base = t._base
-    return t.is_nested or t.is_quantized or (base is not None and base.layout is not torch.strided)
-
-
-def fatal(t: Any) -> bool:
-    """Returns whether AOTAutograd ends the process where it meets ``t``: "layout_impl is only implemented for TensorImpl subclasses" (torch 2.13)."""
-    return is_a(t, Tensor) and t.requires_grad and t.layout in _COMPRESSED
 
 
 def float_of(bits: int) -> float:
@@ -134,40 +128,19 @@ class Recorder:
         self.graph = Graph()
         self.inputs: list[tuple[Node, Any]] = []
         self.calls = 0
-        # No operator yet, only changes of PyTorch's state such as the grad mode.
-        self.only_state = True
-        # An operator gave a sparse, a nested or a quantized tensor; one that no compiler may be shown.
-        self.scattered = self.fatal = False
         # Tensors -> a weak reference, which tells a tensor from another one at its address, and the node.
         self._nodes: AddressMap[tuple[Callable[[], Any], Any]] = AddressMap()
         self._last_placeholder: Node | None = None
         self._counts: dict[str, int] = {}
         self.places: list[tuple[str, int]] = []
-        # A node calls code that may do more than compute: it must not run twice in a call.
-        self.once = False
-        # An operator makes a leaf of autograd, where gradients are not asked for.
-        self.leaves = False
-        # Graphs that nodes of this one run, by name.
-        self.parts: dict[str, Any] = {}
         # Where the first tensor lies in what an operator gave, by its node: () if that is the tensor, absent if there is none.
         self.results: dict[Node, tuple] = {}
         # Nodes of symbolic numbers, by their expressions.
         self.numbers: dict[Any, Any] = {}
-        # Graphs that a node of this one runs, by the attribute's name.
-        self.modules: dict[str, GraphModule] = {}
-        # Tensors that one of these has made and does not give; what takes that graph apart, if one is used after all.
-        self.hidden: AddressMap[tuple[Callable[[], Any], Callable[[], None]]] = AddressMap()
-        # ... of the outermost: all such graphs at any depth, as backends know them by their names.
-        self.shared: dict[str, GraphModule] = {}
-        # The addresses of storages that an operator wrote into; what keeps these from being given to others after a storage's death.
-        self.mutated: set[int] = set()
-        self.addresses: list[StorageWeakRef] = []
-        # Nodes of whose results no guard tells the sizes: what Python reads of them holds for one call.
-        self.unmeasured: set[Node] = set()
-        # Nodes that fake tensors have gone through, and of which it is not known whether the kernels take tensors of such types.
-        self.untyped: set[Node] = set()
-        # How the kernels lay out what nodes compute, as far as Python code has asked.
-        self.layouts: dict[Node, Any] = {}
+        self.traits = GraphTraits()
+        self.nested = NestedGraphs()
+        self.writes = WrittenStorages()
+        self.kernels = KernelFacts()
 
     def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
         """Makes a node like ``Graph.create_node``, but without searching for symbolic leaves and parsing names: 9 us instead of 35 us a node."""
@@ -179,8 +152,8 @@ class Recorder:
         self._counts[base] = 0 if n is None else n + 1
         name = base.lstrip("_") if n is None else f"{base.lstrip('_')}_{n}"
         node = self._quick_node(op, target, args, kwargs, name) or graph.create_node(op, target, args, kwargs)
-        if self.unmeasured and not self.unmeasured.isdisjoint(sized_by(node, base)):
-            self.unmeasured.add(node)
+        if (unmeasured := self.kernels.unmeasured) and not unmeasured.isdisjoint(sized_by(node, base)):
+            unmeasured.add(node)
         return node
 
     def _quick_node(self, op: str, target: Any, args: tuple, kwargs: dict, name: str) -> Node | None:
@@ -201,7 +174,7 @@ class Recorder:
         """Returns the node that made ``t``, if this graph did."""
         entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
-            return self._found_inside(t) if self.hidden else None
+            return self._found_inside(t) if self.nested.hidden else None
         made = entry[1]
         if type(made) is tuple:
             parent, read, key = made
@@ -211,17 +184,17 @@ class Recorder:
         return made
 
     def _found_inside(self, t: Tensor) -> Node | None:
-        found = self.hidden.get(t)
+        found = self.nested.hidden.get(t)
         if found is None or found[0]() is not t:
             return None
         found[1]()
         return self.find(t)
 
     def known(self, t: Tensor) -> bool:
-        entry = self._nodes.get(t) or self.hidden.get(t)
+        entry = self._nodes.get(t) or self.nested.hidden.get(t)
         return entry is not None and entry[0]() is t
 
-    def placeholder(self, t: Any, name: str, source: Any) -> Node:
+    def placeholder(self, t: Any, name: str, source: InputSource | None) -> Node:
         """Returns a new graph input for a tensor that existed before."""
         node = self._hole(t, f"{name}_{len(self.inputs)}")
         if is_a(source, Source):
@@ -253,16 +226,16 @@ class Recorder:
         if layout is not None:
             node.meta[LAYOUT] = layout
         if untyped:
-            self.untyped.add(node)
+            self.kernels.untyped.add(node)
         self.calls += 1
         if is_a(out, NAMED):
             self.results[node] = ()
             if scattered(out):
-                self.scattered, self.fatal = True, self.fatal or fatal(out)
+                self.traits.see_scattered(out)
             entry = self._nodes.get(out)
             if entry is None or entry[0]() is not out:
                 self._nodes[out] = (weakref.ref(out), node)
-            elif node in self.unmeasured and ("out" in kwargs or base in RESIZING):
+            elif node in self.kernels.unmeasured and ("out" in kwargs or base in RESIZING):
                 self.unmeasure(out)
         else:
             self._bind_items(out, node)
@@ -274,7 +247,7 @@ class Recorder:
         """Notes that no guard determines the sizes of ``out``, which has just been recorded."""
         if is_a(out, Tensor):
             made = self._nodes[out][1]
-            self.unmeasured.add(made[0] if type(made) is tuple else made)
+            self.kernels.unmeasured.add(made[0] if type(made) is tuple else made)
         for _, _, item in _items(out):
             self.unmeasure(item)
 
@@ -283,7 +256,7 @@ class Recorder:
         entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
             return True
-        return (entry[1][0] if type(entry[1]) is tuple else entry[1]) not in self.unmeasured
+        return (entry[1][0] if type(entry[1]) is tuple else entry[1]) not in self.kernels.unmeasured
 
     def all_measured(self, args: Any) -> bool:
         return all([self.all_measured(a) if type(a) in (tuple, list) else self.measured(a) for a in args])
@@ -303,8 +276,8 @@ class Recorder:
 
     def part(self, name: str, graph: Any) -> Node:
         """Returns a node for a graph that an operator runs; no operator itself."""
-        name = f"{name}_{len(self.parts)}"
-        self.parts[name] = graph
+        name = f"{name}_{len(self.nested.parts)}"
+        self.nested.parts[name] = graph
         return self._node("get_attr", name, (), {}, name)
 
     def instance(self, cls: type, fields: dict[str, Any]) -> Node:
@@ -324,7 +297,7 @@ class Recorder:
 
     def harmless(self, states: bool = False) -> bool:
         """Returns whether running the graph a second time, because it has failed, could not be told from running it once; ``states`` are put back."""
-        inside = [m for part in (*self.parts.values(), *self.modules.values()) for m in part.modules()]
+        inside = self.nested.modules_inside()
         # The contexts around a checkpoint are the user's.
         plain = all([is_a(m, GraphModule) and CONTEXT not in m.meta for m in inside])
         graphs = (self.graph, *[m._graph for m in inside if plain])
@@ -332,4 +305,4 @@ class Recorder:
 
     def forget(self) -> None:
         self._nodes.clear()
-        self.hidden.clear()
+        self.nested.hidden.clear()

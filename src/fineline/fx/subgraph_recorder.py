@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from fineline.fx.graph_equality import same_graph
-from fineline.fx.recorder import Recorder
+from fineline.fx.recorder import InputSource, Recorder
 from fineline.identity import AddressSet
 from fineline.kinds import is_a
 
@@ -28,9 +28,9 @@ class SubRecorder(Recorder):
         self.parent = parent
         # Those of the whole segment, for who asks what it reads and writes.
         self.inputs = parent.inputs
-        self.mutated, self.addresses, self.unmeasured = parent.mutated, parent.addresses, parent.unmeasured
+        self.writes.storages, self.writes.held, self.kernels.unmeasured = parent.writes.storages, parent.writes.held, parent.kernels.unmeasured
         # The tensors that are lifted: the node, the tensor, and how the outermost graph is to read it, if it does not know it yet.
-        self.lifted: list[tuple[Node, Tensor, tuple[str, Any] | None]] = []
+        self.lifted: list[tuple[Node, Tensor, tuple[str, InputSource | None] | None]] = []
         self._node_of_parent: Node | None = None
 
     # -- while it runs -------------------------------------------------------------------------------------------------
@@ -48,13 +48,13 @@ class SubRecorder(Recorder):
         """Returns whether it was made here."""
         return super().known(t) and not any([t is other for other in self.operands])
 
-    def placeholder(self, t: Tensor, name: str, source: Any) -> Node:
+    def placeholder(self, t: Tensor, name: str, source: InputSource | None) -> Node:
         return self._lift(t, (name, source))
 
-    def _lift(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+    def _lift(self, t: Tensor, read: tuple[str, InputSource | None] | None) -> Node:
         node = self._hole(t, f"arg_{len(self.lifted)}")
         if not self.parent.measured(t):
-            self.unmeasured.add(node)
+            self.kernels.unmeasured.add(node)
         self.lifted.append((node, t, read))
         return node
 
@@ -68,7 +68,7 @@ class SubRecorder(Recorder):
         """Returns the graph, which gives these tensors."""
         self.graph.output(tuple([self.find(t) for t in outputs]))
         root = nn.Module()
-        for name, gm in self.modules.items():
+        for name, gm in self.nested.modules.items():
             root.add_module(name, gm)
         return GraphModule(root, self.graph, "Subgraph")
 
@@ -79,27 +79,27 @@ class SubRecorder(Recorder):
         gm = self.module(outputs)
         gm.meta["fineline_operands"] = [_facts(t) for _, t, _ in self.lifted]
         top = self._top()
-        attribute = next((known for known, other in top.shared.items() if _same(gm, other)), None)
+        attribute = next((known for known, other in top.nested.shared.items() if _same(gm, other)), None)
         if attribute is None:
             n = top._counts[name] = top._counts.get(name, -1) + 1
             attribute = f"{name}_{n}"
-            top.shared[attribute] = gm
-        parent.modules[attribute] = top.shared[attribute]
+            top.nested.shared[attribute] = gm
+        parent.nested.modules[attribute] = top.nested.shared[attribute]
         module = parent._node("get_attr", attribute, (), {}, attribute)
         self._node_of_parent = parent._node("call_function", target, (module, attribute, *operands), {}, "invoke_subgraph")
-        if not self.unmeasured.isdisjoint(self.graph.nodes):
-            self.unmeasured.add(self._node_of_parent)
+        if not self.kernels.unmeasured.isdisjoint(self.graph.nodes):
+            self.kernels.unmeasured.add(self._node_of_parent)
         lifted = AddressSet([t for _, t, _ in self.lifted])
-        for ref in [ref for ref, _ in (*self._nodes.values(), *self.hidden.values())]:
+        for ref in [ref for ref, _ in (*self._nodes.values(), *self.nested.hidden.values())]:
             if (t := ref()) is not None and t not in lifted:
-                parent.hidden[t] = (ref, self.open)
+                parent.nested.hidden[t] = (ref, self.open)
         for i, t in enumerate(outputs):
-            parent.hidden.pop(t, None)
+            parent.nested.hidden.pop(t, None)
             parent._nodes[t] = (weakref.ref(t), (self._node_of_parent, operator.getitem, i))
         # What is known of the tensors goes by weak references; the operands themselves may go.
         self.lifted = [(hole, hole, None) for hole, _, _ in self.lifted]  # type: ignore[misc]
         self._add_counts()
-        parent.scattered, parent.fatal = parent.scattered or self.scattered, parent.fatal or self.fatal
+        parent.traits.hold(self.traits)
 
     def inline(self) -> None:
         """Moves all nodes to the parent's graph."""
@@ -126,31 +126,31 @@ class SubRecorder(Recorder):
     def _put(self, twin: dict[Node, Any]) -> dict[Node, Any]:
         """Copies the nodes to where the parent's graph inserts, and tells the parent what they made."""
         parent = self.parent
-        parent.modules.update(self.modules)
+        parent.nested.modules.update(self.nested.modules)
         for node in self.graph.nodes:
             if node.op not in ("placeholder", "output"):
                 args, kwargs = map_arg((node.args, node.kwargs), twin.__getitem__)
                 twin[node] = parent._node(node.op, node.target, args, kwargs, node.name)
                 twin[node].meta = node.meta
-                if node in self.unmeasured:
-                    self.unmeasured.add(twin[node])
-        for ref, opens in parent.hidden.values():
+                if node in self.kernels.unmeasured:
+                    self.kernels.unmeasured.add(twin[node])
+        for ref, opens in parent.nested.hidden.values():
             if opens == self.open:
-                parent.hidden.pop(ref(), None)
+                parent.nested.hidden.pop(ref(), None)
         for ref, made in self._nodes.values():
             entry = parent._nodes.get(t := ref())
             if t is not None and (entry is None or entry[0]() is not t):
                 parent._nodes[t] = (ref, (twin[made[0]], *made[1:]) if type(made) is tuple else twin[made])
         # The sub-graphs in this one are the parent's from now on.
-        for ref, opens in self.hidden.values():
+        for ref, opens in self.nested.hidden.values():
             inner: Any = opens.__self__  # type: ignore[attr-defined]
             if inner.parent is self:
                 inner.parent, inner._node_of_parent = parent, twin[inner._node_of_parent]
             if (t := ref()) is not None:
-                parent.hidden[t] = (ref, opens)
+                parent.nested.hidden[t] = (ref, opens)
         return twin
 
-    def _outer(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+    def _outer(self, t: Tensor, read: tuple[str, InputSource | None] | None) -> Node:
         node = self.parent.find(t)
         if node is None:
             assert read is not None
@@ -159,7 +159,7 @@ class SubRecorder(Recorder):
 
     def _add_counts(self) -> None:
         self.parent.calls += self.calls
-        self.parent.only_state = self.parent.only_state and self.only_state
+        self.parent.traits.only_state = self.parent.traits.only_state and self.traits.only_state
         self.parent.places += self.places
 
     def _top(self) -> Recorder:

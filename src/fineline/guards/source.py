@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from fineline.guards.relation import Relation
 from fineline.guards.steps import Step
@@ -83,6 +83,23 @@ def root_of(src: Source) -> Source:
     return src
 
 
+class Position(Protocol):
+    """A frame, as far as reads are noted: the instruction that it is at."""
+
+    @property
+    def info(self) -> object: ...
+    @property
+    def ip(self) -> int: ...
+
+
+class Reader(Protocol):
+    """An interpreter, whose instructions read what guards check."""
+
+    @property
+    def frame(self) -> Position | None: ...
+    def fail(self, error: str, text: str, hint: bool) -> None: ...
+
+
 class _Nowhere:
     """Replaces the interpreter of a capture that has ended."""
 
@@ -101,7 +118,7 @@ class _NoFrame:
     info, ip = None, 0
 
 
-_NO_FRAME: Any = _NoFrame()
+_NO_FRAME: Position = _NoFrame()
 
 
 class Reads:
@@ -136,7 +153,7 @@ class Reads:
 class GuardBuilder:
     """Collects guard steps in the order of the reads that need them, each once."""
 
-    def __init__(self, interp: Any) -> None:
+    def __init__(self, interp: Reader) -> None:
         self.steps: list[Step] = []
         self.reads = Reads()
         self.interp: Any = interp
@@ -159,7 +176,7 @@ class GuardBuilder:
             src.children, src.checked, src.value = _NO_CHILDREN, _NO_CHECKS, None
 
     def _add(self, step: Step, placed: bool = True) -> None:
-        """Adds a guard step. ``placed``: the current instruction reads the value."""
+        """Adds a guard step. ``placed``: the current instruction reads the value. `access` and `check`, which add most, do it themselves."""
         frame, reads = (placed and self.interp.frame) or _NO_FRAME, self.reads
         self.steps.append(step)
         reads.infos.append(frame.info)
@@ -212,13 +229,16 @@ class GuardBuilder:
         children = parent.children
         src = children.get(ident)
         if src is None:
-            sources = self.reads.sources
+            frame, reads = self.interp.frame or _NO_FRAME, self.reads
+            sources = reads.sources
             reg = len(sources)
             if children is _NO_CHILDREN:
                 children = parent.children = {}
             src = children[ident] = Source(reg, parent, op, key, value)
             sources.append(src)
-            self._add((op, reg, parent.reg, key))
+            self.steps.append((op, reg, parent.reg, key))
+            reads.infos.append(frame.info)
+            reads.ips.append(frame.ip)
         return src
 
     def check(self, src: Source, op: str, payload: Any, ident: Any = None) -> None:
@@ -230,7 +250,10 @@ class GuardBuilder:
                 src.checked = {key}
             else:
                 checked.add(key)
-            self._add((op, -1, src.reg, payload))
+            frame, reads = self.interp.frame or _NO_FRAME, self.reads
+            self.steps.append((op, -1, src.reg, payload))
+            reads.infos.append(frame.info)
+            reads.ips.append(frame.ip)
 
     def tensor(self, src: Source, facts: Any) -> None:
         """Adds a check of a tensor's facts, once."""

@@ -81,7 +81,7 @@ class BodyInterpreter(Trial):
         self.recorder = BodyRecorder(outer.trace.recorder)
         self.tensors = BodyTensors(indices, self.recorder, self.tensors)
         self.nested.make_trial, self.nested.make_body = outer.nested.make_trial, outer.nested.make_body
-        self.recorder.mutated = _Written(self)
+        self.recorder.writes.storages = _Written(self)
         self.mutations.counters = _COUNTERS
         self.why, self.error, self.rule = "it changes something that is not its own", "FL520", ""
 

@@ -55,12 +55,8 @@ def leave(interp: Interp, f: Frame) -> bool:
     for caller in stack(f.back):
         # To these it is one call.
         caller.own_extras().breaks = caller.extras.breaks._replace(fruitless=1)
-    known, few = interp.lessons.eager_functions, f.extras.breaks.operators <= FEW_OPERATORS
-    before = known.get(f.info.code)
-    if before is None or (few and not before.always):
-        known[f.info.code] = EagerFunction(few, "FL436", f"{STORM} before")
-        return True
-    return False
+    few = f.extras.breaks.operators <= FEW_OPERATORS
+    return interp.lessons.functions.leave(f.info.code, EagerFunction(few, "FL436", f"{STORM} before"))
 
 
 def _returned(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
@@ -80,7 +76,7 @@ def _given(value: Any) -> Any:
 
 def call_eager_function(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> None:
     """Breaks the graph at a call of a function that was left, if it works on no tensors, or does little with them."""
-    known = interp.lessons.eager_functions[fn.__code__]
+    known = interp.lessons.functions.eager[fn.__code__]
     if interp.trace.active and interp.nested.opaque is None and (known.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)
         raise GraphBreak(fn, tuple(args), kwargs, known.error, f"{fn.__qualname__} {known.reason}")

@@ -49,7 +49,8 @@ from fineline.tracing.eager_code import EagerCode
 from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.interp import Backing, CaptureHost, FrameCaller, InterpreterOptions, NestedCaptures
 from fineline.tracing.lessons import Lessons
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import raised_inside
 from fineline.tracing.varying_reads import VaryingReads
 
@@ -123,7 +124,7 @@ class Interpreter:
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function")
-        if code in self.lessons.eager_functions and f is not None:
+        if code in self.lessons.functions.eager and f is not None:
             call_eager_function(self, fn, args, kwargs)
         if self.trace.active:
             see_function(self.trace, fn)
@@ -242,7 +243,7 @@ class Interpreter:
     def _run(self, throw: BaseException | None) -> Any:
         f = self.frame if throw is None else self.unwind(throw)
         assert f is not None
-        ops, eager, dying, texts = f.ops, self.eager, self.stand_ins.dying, self.trace.texts
+        ops, eager, dying, texts = f.ops, self.eager, self.stand_ins.dying, self.trace.deferred.texts
         while True:
             try:
                 if eager.result is not None:
@@ -434,7 +435,7 @@ class Interpreter:
             raise self.outcome.abandon(self.refusal(error, text, self.frame))
         # On fakes the capture is about to begin again.
         self.trace.active = not self.backing.real
-        self.trace.global_values.clear()  # Nobody forgets them any more where globals are written.
+        self.trace.namespaces.global_values.clear()  # Nobody forgets them any more where globals are written.
         self.eager.pause.end()
         f = self.outcome.fail(error, text, self.frame)
         if f is not None and hint:

@@ -156,7 +156,7 @@ class Trial(Interpreter):
             for t in tensors:
                 self.recorder.placeholder(t, name, None)
         self.given, self.made = [t for tensors in given.values() for t in tensors], made
-        memory = self.recorder.mutated = _Memory([self.backing.memory(self, t) for t in self.given], writes)
+        memory = self.recorder.writes.storages = _Memory([self.backing.memory(self, t) for t in self.given], writes)
         self.tensors.undoable, self.mutations = writes, _ReadOnly(outer.trace.mutations, memory.given)
 
     @property
@@ -172,7 +172,7 @@ class Trial(Interpreter):
         """Returns what ``fn`` gives; `NotCapturable`, or an exception of the user's, if that is nothing for a graph."""
         trace = self.trace
         before = (trace.recorder, trace.mutations, trace.made, trace.guards.interp)
-        assumed, grad_mode = len(trace.assumed), torch.is_grad_enabled()
+        assumed, grad_mode = len(trace.failures.assumed), torch.is_grad_enabled()
         attributes = [dict(t.__dict__) for t in self.given]
         trace.recorder, trace.mutations, trace.made, trace.guards.interp = self.recorder, self.mutations, self.made, self
         try:
@@ -181,8 +181,7 @@ class Trial(Interpreter):
         finally:
             trace.recorder, trace.mutations, trace.made, trace.guards.interp = before
             torch._C._set_grad_enabled(grad_mode)
-            taken = len(trace.assumed) - assumed
-            del trace.assumed[assumed:]
+            taken = trace.failures.take_back(assumed)
             changed = [(t.__dict__, was) for t, was in zip(self.given, attributes, strict=True) if not _same(t.__dict__, was)]
             for now, was in changed:
                 now.clear()

@@ -46,10 +46,12 @@ from fineline.objects.type_info import (
 )
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import member_of
-from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 ENUM_NAMES = ("value", "name", "_value_", "_name_")
 # What methods of C's are when they are bound: they name their object, and are found on it again by their name.
@@ -92,9 +94,9 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
         if t is types.FrameType and name in OF_FRAMES:
             return interp.call(f, protocols.of_frame, [obj, name], None, then)
         return interp.finish(f, getattr(obj, name), then)
-    if trace.lazy and name not in OF_TYPE:
-        trace.settle(obj)
-    info = trace.types.get(t)
+    if trace.deferred.numbers and name not in OF_TYPE:
+        trace.deferred.settle(obj)
+    info = trace.namespaces.types.get(t)
     if info is None or not info.ordinary:
         for cls, special in OF_CLASSES:
             if is_a(obj, cls):
@@ -230,7 +232,7 @@ def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then
     d = dict_of(obj, info)
     if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
         trace.made.add(d)
-        trace.owners[d] = obj
+        trace.namespaces.owners[d] = obj
     return interp.finish(f, d, then)
 
 
@@ -422,7 +424,7 @@ def data_of_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: Type
     if kind != C_DATA:
         return BINDERS[kind](interp, f, descr, cls, meta.cls, then, _asked(meta, cls, name))
     if name == "__dict__":
-        if not cls.__flags__ & HEAP_TYPE or cls in trace.classes:
+        if not cls.__flags__ & HEAP_TYPE or cls in trace.classes.local:
             raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class")
         # Its single names may be asked for.
         space = TYPE_DICT.__get__(cls)
@@ -441,7 +443,7 @@ def enum_member(interp: Interp, f: Frame, cls: type, name: str, meta: TypeInfo, 
     found = cls.__dict__.get("_member_map_", {}).get(name)
     if found is None:
         return NEXT
-    if cls in trace.classes:
+    if cls in trace.classes.local:
         members = type_info(trace, cls).look(trace, "_member_map_")[1]
         found = trace.read_key(members, trace.sources.get(members), name, found)
     return interp.finish(f, found, then)
@@ -546,7 +548,7 @@ def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> 
     elif value is descr:
         interp.class_value(descr)
     elif trace.active and callable(value) and value not in trace.sources and not is_value(value):
-        trace.bound[value] = (interp.class_value(descr), obj, cls)
+        trace.namespaces.bound[value] = (interp.class_value(descr), obj, cls)
 
 
 def _get(interp: Interp, f: Frame, getter: Any, args: list, asked: tuple | None, then: Delivery | None) -> Frame | None:
@@ -562,9 +564,9 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     if t is FakeTensor:
         t = Tensor
     if trace.active and not is_a(obj, type) and t is not super and t not in STANDING:
-        if trace.lazy and name not in OF_TYPE and obj not in trace.texts:
+        if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts:
             # A text is read by the call alone.
-            trace.settle(obj)
+            trace.deferred.settle(obj)
         if t in SYMBOLIC:
             descr = raw_lookup(STANDS_FOR[t], name)
             if type(descr) is types.MethodDescriptorType:
@@ -573,7 +575,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
                 return None
             obj = settled(obj)
             t = type(obj)
-        info = trace.types.get(t)
+        info = trace.namespaces.types.get(t)
         if info is None:
             info = type_info(trace, t)
         if info.generic:

@@ -81,7 +81,7 @@ def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> 
     src = trace.dict_source(obj, d)
     if src is not None:
         trace.mutations.note(d, src, name)
-        trace.global_values.pop(d, None)
+        trace.namespaces.forget_globals(d)
     d[name] = value
     return None
 
@@ -154,6 +154,6 @@ def generic_delete(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | Non
     if src is not None:
         trace.guard_presence(d, src, name)
         trace.mutations.note(d, src, name)
-        trace.global_values.pop(d, None)
+        trace.namespaces.forget_globals(d)
     del d[name]
     return None

@@ -35,9 +35,11 @@ from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state, identify, parts
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
+from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_value
+from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
@@ -79,7 +81,7 @@ def plain(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether C may walk ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
-        return a not in trace.texts
+        return a not in trace.deferred.texts
     if t in ITERATORS:
         return a not in trace.sources and _iterator_plain(trace, a)
     if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
@@ -130,11 +132,11 @@ def _held_plain(trace: SegmentTrace, a: Any) -> bool:
 def deep_plain(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
     """Returns whether C may hash, compare and print ``a`` and all it holds."""
     t = type(a)
-    if a in trace.texts:
+    if a in trace.deferred.texts:
         return False
     if t in SINGLETONS or t in VALUES:
-        if trace.lazy:
-            trace.settle(a)
+        if trace.deferred.numbers:
+            trace.deferred.settle(a)
         if t is slice and not is_value(a):
             return all([deep_plain(trace, x, path) for x in (a.start, a.stop, a.step)])
         return True
@@ -163,17 +165,17 @@ def deep_plain(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
 def key_plain(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
     """Returns whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
     t = type(a)
-    if a in trace.texts:
+    if a in trace.deferred.texts:
         return False
     if t in SINGLETONS or t in VALUES:
-        if trace.lazy:
-            trace.settle(a)
-        if type(among) is set and among in trace.lookups:
+        if trace.deferred.numbers:
+            trace.deferred.settle(a)
+        if type(among) is set and among in trace.containers.lookups:
             # It need not be told from others, but that the set may grow by it must be known.
             look_up(trace, a, among)
         return True
     held = is_a(a, PINNED) and is_value(a)
-    if held and (a not in trace.classes or not _held_plain(trace, a)):
+    if held and (a not in trace.classes.local or not _held_plain(trace, a)):
         return _held_plain(trace, a)
     if t is tuple or t is frozenset:
         return all([key_plain(trace, x) for x in a])
@@ -210,7 +212,7 @@ def _settle_numbers(trace: SegmentTrace, values: Any) -> None:
             trace.expand(v)
             _settle_numbers(trace, v)
         else:
-            trace.settle(v)
+            trace.deferred.settle(v)
 
 
 def polyfill_needed(args: Any) -> bool:
@@ -226,14 +228,14 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         return call.run_natively()
     if key is str.format and not kwargs and (text := waiting(interp, call.frame, key, args)) is not None:
         return call.finish(text)
-    if trace.numpy and converts(key, args):
+    if trace.deferred.numpy and converts(key, args):
         args = call.args = symbols_for(trace, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return call.finish(args[0])
     spec, method = spec_of(key), is_a(key, INSTANCE_METHODS)
     if interp.varying.unsteady and spec.effect != "unknown" and (spec.reads != "none" or method):
         _ask_contents(call, key, spec)
-    if (interp.backing.may_be_symbolic or trace.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
+    if (interp.backing.may_be_symbolic or trace.deferred.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
         if interp.backing.may_be_symbolic and any([holds(a) for a in call.values()]):
             if (form := _form(key, spec, args, kwargs)) is not None:
                 if not has_symbol(key, args):
@@ -244,7 +246,7 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
                 return _run_polyfill(call, spec, list(args), False)
             _settle(call, key, spec)
             args, kwargs = call.args, call.kwargs
-        elif trace.numpy and not spec.moves_only:
+        elif trace.deferred.numpy and not spec.moves_only:
             _ask(call, key, spec)
     if method and not is_of_class(key, args):
         return refused(call)
@@ -304,7 +306,7 @@ def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
             read_as_index(interp, args[at], call.fn, args, kwargs)
     if spec.number and len(args) == 1 and is_a(args[0], Tensor):
         interp.tensors.sign(interp, key, tuple(args))
-        if interp.tensors.known.has(args[0], trace.recorder.mutated):
+        if interp.tensors.known.has(args[0], trace.recorder.writes.storages):
             return call.finish(call.fn(interp.tensors.known.numbers(args[0])))
         if interp.tensors.reads(interp, args[0]):
             return interp.tensors.number(interp, call.frame, key, args[0], call.then)
@@ -450,8 +452,8 @@ def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
         for a in values:
             t = type(a)
             if t in SINGLETONS or t in VALUES:
-                if trace.lazy and reads != "shallow":
-                    trace.settle(a)
+                if trace.deferred.numbers and reads != "shallow":
+                    trace.deferred.settle(a)
                 continue
             if reads == "none" and not is_a(key, INSTANCE_METHODS) and key is not types.MappingProxyType:
                 continue
@@ -500,7 +502,7 @@ def _note_write(call: Call, spec: CallableSpec) -> None:
             trace.mutations.note(target, src)
         except (NotForGraph, TypeError) as e:
             raise call.graph_break("FL413", str(e)) from None
-        trace.global_values.pop(target, None)
+        trace.namespaces.forget_globals(target)
     elif target not in trace.made:
         raise call.graph_break("FL414", f"{describe(call.fn)} changes a {type(target).__name__} of unknown origin")
 

@@ -17,8 +17,10 @@ from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.type_info import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Call, Handler
-from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace
+from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES
+from fineline.tracing.segment_trace import SegmentTrace
 
 # What a class may do of its own when it is copied.
 HOOKS = (
@@ -44,7 +46,7 @@ def closed_world(trace: SegmentTrace, obj: Any, seen: IdentitySet) -> bool:
     """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
-        trace.settle(obj)
+        trace.deferred.settle(obj)
         return True
     if obj in seen:
         return True

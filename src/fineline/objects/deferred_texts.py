@@ -28,7 +28,8 @@ from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.segment_trace import SINGLETONS, VALUES, SegmentTrace
+from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.segment_trace import SegmentTrace
 
 # Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
 _TENSORS = frozenset({Tensor, torch.nn.Parameter})
@@ -111,7 +112,7 @@ def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
     if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
         # Infinity is no whole number.
         return False
-    late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.lessons.specialized_texts) for x in given]
+    late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.lessons.numbers.specialized_texts) for x in given]
     return None not in late and any(late)
 
 
@@ -124,7 +125,7 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
     if not patterns:
         return True
     pattern = patterns[0]
-    if type(pattern) is not str or pattern in trace.texts:
+    if type(pattern) is not str or pattern in trace.deferred.texts:
         return False
     if fn is format:
         return _SPEC.fullmatch(pattern) is not None
@@ -140,12 +141,12 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
 def _late(interp: Interp, x: Any, read: bool) -> bool | None:
     """Returns whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
     trace, t = interp.trace, type(x)
-    if x in trace.texts:
+    if x in trace.deferred.texts:
         return True
     if t in SYMBOLIC:
         return unknown(x) or not read
     if t in SINGLETONS or (t in VALUES and t is not slice):
-        trace.settle(x)
+        trace.deferred.settle(x)
         return False
     if t not in _TENSORS and not (t is FakeTensor and not interp.backing.real):
         return None
@@ -164,7 +165,7 @@ def _written(trace: SegmentTrace, t: Tensor) -> bool:
     """Returns whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
     interp = trace.guards.interp
     memory = interp.backing.memory(interp, t)
-    return memory.untyped_storage()._cdata in trace.recorder.mutated or any([owner is t for owner, *_ in trace.mutations.slots.values()])
+    return memory.untyped_storage()._cdata in trace.recorder.writes.storages or any([owner is t for owner, *_ in trace.mutations.slots.values()])
 
 
 def _state(trace: SegmentTrace, args: tuple) -> tuple:
@@ -190,8 +191,8 @@ def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
         return None
     # Those of one letter are one object.
     value = "".join([value, ""])
-    forget_dead(interp.trace.texts)
-    interp.trace.texts[value] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
+    forget_dead(interp.trace.deferred.texts)
+    interp.trace.deferred.texts[value] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
     return value
 
 
@@ -201,8 +202,8 @@ def given(interp: Interp, v: Any, src: Source) -> Any:
     value = another(v)
     if value is v or src.checked:
         return trace.read(v, src)
-    trace.put_off(value, src)
-    interp.trace.texts[value] = Text(value, None, (), src.text(), None, ())
+    trace.deferred.put_off(value, src)
+    interp.trace.deferred.texts[value] = Text(value, None, (), src.text(), None, ())
     return value
 
 
@@ -210,7 +211,7 @@ def _stand_in(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str:
     """Returns what stands for a text in fake mode, if such a text can be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
         fn(*[tuple([_sample(interp, x) for x in a]) if type(a) in _TUPLES else _sample(interp, a) for a in args])
-    return f"<text {len(interp.trace.texts)} made at {f.file}:{f.line}>"
+    return f"<text {len(interp.trace.deferred.texts)} made at {f.file}:{f.line}>"
 
 
 def _sample(interp: Interp, x: Any) -> Any:
@@ -227,8 +228,8 @@ def known_next_time(interp: Interp, text: Text) -> None:
     """
     if text.fn is None:
         # It is there: from here on it is one that is guarded.
-        interp.trace.settle(text.value)
-        del interp.trace.texts[text.value]
+        interp.trace.deferred.settle(text.value)
+        del interp.trace.deferred.texts[text.value]
         return
     places = set()
     found = [text]
@@ -238,21 +239,20 @@ def known_next_time(interp: Interp, text: Text) -> None:
             return
         places.add(text.place)
         for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
-            if x in interp.trace.texts:
-                found.append(interp.trace.texts[x])
+            if x in interp.trace.deferred.texts:
+                found.append(interp.trace.deferred.texts[x])
             elif is_a(x, Tensor) or unknown(x):
                 return
-    if not places <= interp.lessons.specialized_texts:
-        interp.lessons.specialized_texts |= places
+    if interp.lessons.numbers.specialize_texts(places):
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
 
 
 def make_first(call: Call, given: Iterable[Any]) -> None:
     """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
     interp = call.interp
-    for text in [interp.trace.texts[a] for a in given if a in interp.trace.texts]:
+    for text in [interp.trace.deferred.texts[a] for a in given if a in interp.trace.deferred.texts]:
         known_next_time(interp, text)
-        if text.value not in interp.trace.texts:
+        if text.value not in interp.trace.deferred.texts:
             continue
         reason = f"the text of a tensor, made at {text.where}, is given to {describe(call.fn)}"
         raise GraphBreak(read, (text.value,), None, "FL417", reason).to(call.again())
@@ -264,10 +264,10 @@ def read(text: str) -> None:
 
 def begin_segment(interp: Interp) -> None:
     """Starts the trace of a new segment. It keeps the dict of deferred texts, because the running loop uses it."""
-    texts = interp.trace.texts
+    texts = interp.trace.deferred.texts
     texts.clear()
     interp.trace = SegmentTrace(interp)
-    interp.trace.texts = texts
+    interp.trace.deferred.texts = texts
 
 
 def forget_dead(texts: AddressMap[Text]) -> None:
@@ -278,7 +278,7 @@ def forget_dead(texts: AddressMap[Text]) -> None:
 
 def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """Returns the call by which a program makes ``value`` behind its graph."""
-    text = trace.texts[value]
+    text = trace.deferred.texts[value]
     assert text.fn is not None
     tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
     if text.state != _state(trace, text.args) or PRINT_OPTS.__dict__ in trace.mutations.written or any([_written(trace, t) for t in tensors]):

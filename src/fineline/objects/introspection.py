@@ -21,9 +21,10 @@ from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import shown_by
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, is_value
+from fineline.tracing.plain_values import is_value
 from fineline.tracing.tracebacks import traceback_of
 
 REFERENT = weakref.ref.__call__
@@ -78,7 +79,7 @@ def _namespace(interp: Interp, f: Frame) -> Any:
 def _look_at(interp: Interp, f: Frame | None) -> None:
     """Makes programs keep all variables of the running functions from the next capture on."""
     while f is not None:
-        interp.lessons.inspected_functions.add(f.info.code)
+        interp.lessons.functions.inspected.add(f.info.code)
         f = f.back
     interp.fail("FL439", "variables are looked at through a frame", False)
 
@@ -86,7 +87,7 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
 def _get_frame(call: Call) -> Frame | None:
     """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no instruction reads any more."""
     codes = [frame.info.code for frame in stack(call.frame)]
-    if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.inspected_functions.issuperset(codes):
+    if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.functions.inspected.issuperset(codes):
         _look_at(call.interp, call.frame)
     return c_calls.call_c(call)
 
@@ -102,7 +103,7 @@ def _of_frame(call: Call) -> Frame | None:
             _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
             raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
-        if found.info.code not in interp.lessons.inspected_functions:
+        if found.info.code not in interp.lessons.functions.inspected:
             _look_at(interp, f)
         return call.finish(_namespace(interp, found))
     if call.trace.active and frame in call.trace.sources:
@@ -253,9 +254,9 @@ def global_value(interp: Interp, f: Frame, name: str) -> Any:
         if name in f.builtins:
             return f.builtins[name]
         raise NameError(f"name '{name}' is not defined", name=name)
-    cache = trace.global_values.get(g)
+    cache = trace.namespaces.global_values.get(g)
     if cache is None:
-        cache = trace.global_values[g] = {}
+        cache = trace.namespaces.global_values[g] = {}
     if name in cache:
         return cache[name]
     src = trace.sources.get(g)

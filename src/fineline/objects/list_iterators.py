@@ -33,7 +33,7 @@ def unread_lists(trace: SegmentTrace, it: Any) -> list[Unread]:
     for each in list_iterators(it):
         _, (held,), *state = each.__reduce__()
         src = trace.sources.get(held) if state else None
-        if src is not None and held not in trace.expanded:
+        if src is not None and held not in trace.containers.expanded:
             found.append(Unread(each, held, src, state[0]))
     return found
 
@@ -84,7 +84,7 @@ def _next_of_one(trace: SegmentTrace, it: Any, inner: Any) -> Any:
     # Not by ``__reduce__``, which takes as long as the rest: most lists are made here. One that has ended has none.
     lists = gc.get_referents(inner)
     src = trace.sources.get(lists[0]) if lists else None
-    if src is None or lists[0] in trace.expanded:
+    if src is None or lists[0] in trace.containers.expanded:
         return next(it)
     held, at = lists[0], inner.__reduce__()[2]
     if trace.mutations.wrote(held):

@@ -20,7 +20,8 @@ from fineline.objects.type_info import MISSING
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 LRU_TYPE = type(functools.lru_cache(lambda: None))
 _INFORMATION = LRU_TYPE.__dict__["cache_info"]
@@ -136,7 +137,7 @@ def _behind(interp: Interp, fn: Any, values: list) -> types.FunctionType | None:
     inner = found[-4] if len(found) > 5 else None
     if trace.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
         return None
-    if inner.__code__ in interp.lessons.specialized_caches:
+    if inner.__code__ in interp.lessons.numbers.specialized_caches:
         return None
     if _source(trace, fn) is None or not all([_fixed(trace, a) for a in values]):
         return None
@@ -199,7 +200,7 @@ def _keyed(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
     if type(a) is tuple:
         return all([_keyed(trace, item) for item in a])
-    if is_a(a, type) and a in trace.classes:
+    if is_a(a, type) and a in trace.classes.local:
         # Each call makes another, for which there is another entry.
         return False
     if is_value(a):
@@ -215,7 +216,7 @@ def lasts(trace: SegmentTrace, v: Any) -> bool:
     if type(v) in (tuple, list):
         return all([lasts(trace, item) for item in v])
     if is_a(v, type):
-        return v not in trace.classes
+        return v not in trace.classes.local
     if is_value(v):
         return True
     src = trace.sources.get(v)

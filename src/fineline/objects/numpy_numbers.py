@@ -32,7 +32,7 @@ def among(values: Any) -> bool:
 def symbol_for(trace: SegmentTrace, a: Any) -> Any:
     """Returns what stands for ``a`` where its value alone counts, also in a tuple or a slice: a symbol if it is known to vary, else ``a`` itself."""
     t = type(a)
-    if t in NUMBERS and trace.active and (src := trace.lazy.get(a)) is not None:
+    if t in NUMBERS and trace.active and (src := trace.deferred.numbers.get(a)) is not None:
         number = np.generic.item(a)
         # Also where it is no symbol yet: that it differs shows when this is read again.
         found = trace.read(number, trace.guards.access(src, "member", ITEM, number))
@@ -66,5 +66,5 @@ def answered(trace: SegmentTrace, op: Callable, a: Any, b: Any) -> np.bool_ | No
         return None
     if type(symbol) not in SYMBOLIC or not -SMALL < other < SMALL:
         return None
-    trace.settle(other)
+    trace.deferred.settle(other)
     return np.bool_(compared(op, symbol, b) if other is b else compared(op, a, symbol))

@@ -15,8 +15,9 @@ from fineline.exception_slots import ARGS
 from fineline.kinds import is_a
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import VIEWS
-from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
+from fineline.tracing.segment_trace import SegmentTrace
 
 _NAMES = ("__str__", "__repr__", "__format__")
 # Methods in Python that print nothing but what the members hold: of enumerations, named tuples and counters.

@@ -17,9 +17,10 @@ from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import guard_mro
 from fineline.tracing.local_classes import find
-from fineline.tracing.segment_trace import HEAP_TYPE, SegmentTrace
+from fineline.tracing.segment_trace import SegmentTrace
 
 MISSING = object()
 OPERATOR_SPACES = (torch._ops.OpOverloadPacket, torch._ops.OpOverload, torch._ops._OpNamespace, torch._ops._Ops)
@@ -96,7 +97,7 @@ class TypeInfo:
             entry = ABSENT, None
             for cls in mro[[k is this for k in mro].index(True) + 1 :]:
                 # If a class gets the name later, looking it up there finds something else than now.
-                info = trace.types.get(cls)
+                info = trace.namespaces.types.get(cls)
                 # Nothing else is asked of most of these classes: each `TypeInfo` would look up and guard three names.
                 found = info.look(trace, name) if info is not None else classify(trace, cls, name, _may_change(cls))
                 if name in TYPE_DICT.__get__(cls):
@@ -146,7 +147,7 @@ def kind_of(descr: Any) -> int:
 
 def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
-    if heap and cls in trace.classes:
+    if heap and cls in trace.classes.local:
         holder = find(trace, cls, name)
         if holder is None:
             _guard_descriptor(trace, descr)
@@ -183,9 +184,9 @@ def _guard_descriptor(trace: SegmentTrace, descr: Any) -> None:
 
 
 def type_info(trace: SegmentTrace, cls: type) -> TypeInfo:
-    info = trace.types.get(cls)
+    info = trace.namespaces.types.get(cls)
     if info is None:
-        info = trace.types[cls] = TypeInfo(trace, cls)
+        info = trace.namespaces.types[cls] = TypeInfo(trace, cls)
     return info
 
 

@@ -85,7 +85,11 @@ class FrameRunner:
             return fn
         return functools.partial(self._child(caller.__code__, fn.__code__, None), fn)
 
-    frame = None  # a SegmentTrace reads it of its interpreter
+    # A trace asks these of its interpreter. Nothing is captured.
+    frame = None
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        """Reports nothing: no read is guarded."""
 
     def _call_out(self, caller: types.CodeType, fn: Any, args: list, kwargs: dict | None) -> Callable[[], Any] | None:
         """Returns a function that makes a call of the frame; None if the interpreter runs the call."""

@@ -25,7 +25,7 @@ from fineline.guards.steps import ACCESS
 from fineline.kinds import is_a
 from fineline.policy.dim_marks import DIMS, Mark
 from fineline.tracing.identity_guards import DequeLength
-from fineline.tracing.segment_trace import LAZY
+from fineline.tracing.plain_values import LAZY
 
 # By type of a value in a container that differs from call to call: its word in `DynamicDims.unsteady`.
 HELD: Mapping[type, str] = MappingProxyType({int: "numbers", float: "numbers", str: "texts", bytes: "texts"})

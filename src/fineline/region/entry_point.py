@@ -27,7 +27,7 @@ from fineline.region.guard_dispatch import make_dispatcher, make_guard_program
 from fineline.region.options import Options
 from fineline.region.watch import Watch
 from fineline.report.operator_counter import OperatorCounts
-from fineline.tracing.segment_trace import PLAIN_TENSORS
+from fineline.tracing.plain_values import PLAIN_TENSORS
 from fineline.tracing.tracebacks import without_own_frames
 
 NOWHERE: Mapping = MappingProxyType({})

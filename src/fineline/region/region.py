@@ -258,7 +258,7 @@ class Region:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return None
         scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
-        live = own.first_call == "live" and not self.lessons.compiled_first_call
+        live = own.first_call == "live" and not self.lessons.graphs.compiled_first_call
         if live and not (fake or scalars or shaped or entry_point.symbolic(args, kwargs) or marked((*args, *kwargs.values()))):
             return None
         return Symbols(interp, entry_point.varying, scalars or own.fullgraph, shaped or own.fullgraph, entry_point is not self.entry)

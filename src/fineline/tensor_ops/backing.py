@@ -51,7 +51,7 @@ class LiveBacking(Backing):
 
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
         """Runs an operator. An error of which the guards say nothing, and that the code handles, is a graph break."""
-        unfaked = interp.lessons.no_fake_kernel
+        unfaked = interp.lessons.graphs.no_fake_kernel
         if unfaked and getattr(fn, "__name__", "") in unfaked:
             raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
         try:
@@ -142,7 +142,7 @@ class FakeBacking(Backing):
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
         """Runs an operator on fakes. Where it has no fake kernel, or numbers decide its result, is a graph break."""
         name = getattr(fn, "__name__", str(fn))
-        if name in interp.lessons.no_fake_kernel:
+        if name in interp.lessons.graphs.no_fake_kernel:
             raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
         if name.partition(".")[0] in QUANTIZING:
             raise _unfaked(fn, args, kwargs, "gives a quantized tensor, which no fake tensor stands for")
@@ -151,7 +151,7 @@ class FakeBacking(Backing):
             result = self._fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
             shape_env = self._fakes.mode.shape_env
             if born and shape_env is not None and shape_env.pending_fresh_unbacked_symbols:
-                if not interp.tensors.shapes(interp) and _open(result, interp.trace.symbols.leaves if interp.trace.symbols is not None else ()):
+                if not interp.tensors.shapes(interp) and _open(result, interp.trace.symbols.places.leaves if interp.trace.symbols is not None else ()):
                     raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"the shape of {describe(fn)}'s result depends on a tensor's values")
                 if interp.trace.symbols is not None:
                     interp.trace.symbols.born(result)

@@ -130,7 +130,7 @@ def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresig
             return Foresight.WATCHED
     # On fakes it is what runs that tells.
     if interp.backing.real and fn not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
-        mutated = interp.trace.recorder.mutated
+        mutated = interp.trace.recorder.writes.storages
         if not all([interp.tensors.known.has(n, mutated) for n in numbers]):
             told = _told(interp, fn, args, kwargs)
             return Foresight.UNFORESEEN if told is None else Foresight.FORESEEN if told else Foresight.BY_DATA

@@ -27,7 +27,7 @@ def _enter(call: Call) -> Frame | None:
 
 
 def _entered(interp: Interp, f: Frame, mode: Any, then: Delivery | None, obj: Any) -> Frame | None:
-    if interp.lessons.inference_mode_breaks or interp.options.force_graph_breaks:
+    if interp.lessons.graphs.inference_mode_breaks or interp.options.force_graph_breaks:
         raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(Delivery(_keep, then, obj))
     recorder, grad_mode = interp.trace.recorder, torch.is_grad_enabled()
     # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.

@@ -27,7 +27,8 @@ from fineline.tensor_ops.rules import operator_rule
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 # What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
 _FUNCTIONS = (
@@ -79,7 +80,7 @@ class Arrays:
         trace = interp.trace
         if type(v) is np.ndarray:
             known = v in trace.made or (v.base is not None and v.base in trace.made)
-            return known and v not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.mutated)
+            return known and v not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.writes.storages)
         if type(v) in (list, tuple):
             if type(v) is list and v not in trace.made and v in trace.sources:
                 return False
@@ -103,7 +104,7 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     if interp.backing.may_be_symbolic:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
-    allowed = interp.trace.active and interp.backing.restartable and interp.lessons.constant_arrays
+    allowed = interp.trace.active and interp.backing.restartable and interp.lessons.graphs.constant_arrays
     if not allowed or not all([interp.tensors.arrays.constant(interp, v) for v in values]):
         return None
     try:
@@ -193,7 +194,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     src, constant = trace.sources.get(a), interp.tensors.arrays.constant(interp, a)
     if constant and fn in SHARING and interp.tensors.arrays.lies_in_shared(a):
         return None
-    if not constant and (src is None or torch.is_inference_mode_enabled() is not trace.start_ambient.inference_mode):
+    if not constant and (src is None or torch.is_inference_mode_enabled() is not trace.state.start.inference_mode):
         return None
     try:
         result = fn(a, **options)

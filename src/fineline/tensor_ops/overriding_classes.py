@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from fineline.kinds import is_a
-from fineline.tracing.segment_trace import PLAIN_TENSORS
+from fineline.tracing.plain_values import PLAIN_TENSORS
 
 _PLAIN = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 

@@ -9,20 +9,21 @@ from torch import Tensor
 
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import Recorder
+from fineline.guards.source import Source
 from fineline.tracing.interp import Interp
 
 
 def dormant(interp: Interp, fn: Any, args: Any) -> bool:
     """Returns whether no history begins at a leaf that the graph makes here, for no gradients are asked for from its start on, nor will be."""
     trace = interp.trace
-    if trace.start_ambient.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(trace.recorder) is not Recorder:
+    if trace.state.start.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(trace.recorder) is not Recorder:
         return False
     fits = fn is Tensor.requires_grad_ and interp.tensors.symbolic and trace.recorder.known(args[0]) and not args[0]._is_view()
-    trace.recorder.leaves = trace.recorder.leaves or fits
+    trace.recorder.traits.leaves = trace.recorder.traits.leaves or fits
     return fits
 
 
-def set_requires_grad(interp: Interp, t: Tensor, src: Any, value: bool) -> None:
+def set_requires_grad(interp: Interp, t: Tensor, src: Source | None, value: bool) -> None:
     """Does what ``t.requires_grad = value`` does. Unlike ``requires_grad_`` it raises for every computed tensor, whatever the value."""
     trace = interp.trace
     if src is not None and t.requires_grad:

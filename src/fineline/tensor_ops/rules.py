@@ -30,7 +30,8 @@ from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import identify, known_code
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import F_DEFAULTS, F_KWDEFAULTS
 
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, bytearray)
 

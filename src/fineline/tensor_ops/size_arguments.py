@@ -88,7 +88,7 @@ def _size(call: Call, a: Any) -> Any:
     if not is_a(a, Tensor) or a.dim() or a.dtype not in INTEGERS:
         return a
     interp = call.interp
-    mutated = interp.trace.recorder.mutated
+    mutated = interp.trace.recorder.writes.storages
     # Several storages may lie in the memory of one array of NumPy's.
     stale = mutated and a in interp.trace.sources
     if not stale and interp.tensors.known.has(a, mutated):
@@ -108,8 +108,8 @@ def _sized(interp: Interp, f: Frame, value: int, then: Delivery | None, fn: Any,
         values = _values(fn)
         kwargs = kwargs and {k: v if k in values else _with_size(v, t, value) for k, v in kwargs.items()}
         return interp.call(f, fn, _with_size(list(args), t, value), kwargs, then)
-    interp.trace.settle(value)
-    interp.tensors.known.add(t, interp.trace.recorder.mutated)
+    interp.trace.deferred.settle(value)
+    interp.tensors.known.add(t, interp.trace.recorder.writes.storages)
     return interp.call(f, fn, list(args), kwargs, then)
 
 
@@ -137,7 +137,7 @@ def guardable(interp: Interp, t: Any) -> bool:
     if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
     # In memory that is not PyTorch's alone another tensor may have been written.
-    return interp.backing.memory(interp, t).untyped_storage()._cdata not in trace.recorder.mutated and not any_foreign((t,))
+    return interp.backing.memory(interp, t).untyped_storage()._cdata not in trace.recorder.writes.storages and not any_foreign((t,))
 
 
 def guarded(trace: SegmentTrace, t: Tensor) -> Any:

@@ -16,7 +16,6 @@ from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
-from fineline.tracing.segment_trace import SegmentTrace
 
 # Of these, memory is all that an operator writes.
 KEEPS = frozenset({Tensor, torch.nn.Parameter})
@@ -27,12 +26,12 @@ def settle_first(call: Call, rule: str = "") -> None:
     trace = call.trace
     if delivers(call.interp) and handled(call.frame):
         raise call.graph_break("FL525", f"{describe(call.fn)} may raise, and have effects, where exceptions are handled")
-    if trace.fragile or _granted(trace):
-        error, where = ("FL525", "an operator of which an exception is handled") if trace.fragile else ("FL514", "a branch taken for granted")
+    if trace.failures.fragile or trace.failures.are_granted():
+        error, where = ("FL525", "an operator of which an exception is handled") if trace.failures.fragile else ("FL514", "a branch taken for granted")
         graph_break = GraphBreak(_nothing, (), None, error, f"{describe(call.fn)} may have effects, behind {where}")
-        graph_break.rule = "" if trace.fragile else rule
+        graph_break.rule = "" if trace.failures.fragile else rule
         raise graph_break.to(call.again())
-    trace.recorder.once = True
+    trace.recorder.traits.once = True
 
 
 def delivers(interp: Interp) -> bool:
@@ -47,20 +46,20 @@ def settle_raising(interp: Interp, fn: Any, args: Any, kwargs: dict | None, rais
     """
     trace = interp.trace
     raises = raises and delivers(interp) and handled(interp.frame)
-    if raises or (trace.fragile and targets):
+    if raises or (trace.failures.fragile and targets):
         targets = list(leaves_of(targets))
         if _lasting(interp, targets, history):
             text = "may raise what is handled, behind" if raises else "writes much behind an operator of which an exception is handled, or"
             raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} {text} effects that can't be undone")
-        trace.fragile = trace.fragile or raises
+        trace.failures.fragile = trace.failures.fragile or raises
 
 
 def _lasting(interp: Interp, targets: list, history: bool) -> bool:
     """Returns whether the graph does what can't be undone at little cost, with writes into ``targets``."""
     trace = interp.trace
-    if trace.recorder.once or trace.start_ambient.saved_tensor_hooks:
+    if trace.recorder.traits.once or trace.state.start.saved_tensor_hooks:
         return True
-    if not (trace.recorder.mutated or targets) or not writes_outside(interp, targets):
+    if not (trace.recorder.writes.storages or targets) or not writes_outside(interp, targets):
         return False
     return bool(history and targets) or not _kept(interp, targets)
 
@@ -77,13 +76,9 @@ def _nothing() -> None:
     """Runs at the graph break after speculated branches, and does nothing."""
 
 
-def _granted(trace: SegmentTrace) -> bool:
-    return bool(trace.assumed or (trace.symbols is not None and trace.symbols.inexact))
-
-
 def writes_too_soon(interp: Interp, targets: Any, history: bool) -> bool:
     """Returns whether writing into ``targets`` has to wait until what is taken for granted has been checked. ``history``: it gives them one."""
-    return _granted(interp.trace) and writes_too_early(interp, targets, history)
+    return interp.trace.failures.are_granted() and writes_too_early(interp, targets, history)
 
 
 def writes_too_early(interp: Interp, targets: Any, history: bool = False) -> bool:
@@ -102,7 +97,7 @@ def _kept(interp: Interp, targets: Any) -> bool:
         return False
     given = [src.value for _, src in trace.recorder.inputs if is_a(src.value, Tensor)]
     targets = {_storage(interp.backing.memory(interp, t)) for t in targets if is_a(t, Tensor)}
-    written = [t for t in given if (at := _storage(interp.backing.memory(interp, t))) in trace.recorder.mutated or at in targets]
+    written = [t for t in given if (at := _storage(interp.backing.memory(interp, t))) in trace.recorder.writes.storages or at in targets]
     plain = 0 not in targets and all([type(t) in KEEPS and not has_history(interp.backing.memory(interp, t)) for t in written])
     return plain and sum([t.untyped_storage().nbytes() for t in written]) <= MOST_KEPT
 
@@ -111,11 +106,11 @@ def writes_outside(interp: Interp, targets: Any) -> bool:
     """Returns whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
     trace = interp.trace
     inputs = {_storage(interp.backing.memory(interp, src.value)) for _, src in trace.recorder.inputs if is_a(src.value, Tensor)}
-    return not inputs.isdisjoint(trace.recorder.mutated) or _among(interp, inputs | _checked(interp), targets, trace.sources)
+    return not inputs.isdisjoint(trace.recorder.writes.storages) or _among(interp, inputs | _checked(interp), targets, trace.sources)
 
 
 def _checked(interp: Interp) -> set[int]:
-    return {_storage(t) for t, _ in interp.trace.assumed}
+    return {_storage(t) for t, _ in interp.trace.failures.assumed}
 
 
 def _among(interp: Interp, storages: set[int], targets: Any, known: Any = ()) -> bool:

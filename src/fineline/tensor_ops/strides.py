@@ -153,7 +153,7 @@ class Kernels:
         else:
             self.given = {node: src.value for node, src in recorder.inputs}
         # What is known of this call's results need not be computed again.
-        self.known: dict[Node, Layout] = {} if sizes else recorder.layouts
+        self.known: dict[Node, Layout] = {} if sizes else recorder.kernels.layouts
 
     def of(self, t: Tensor) -> Tensor:
         """Returns a tensor with the strides that ``t`` will have."""

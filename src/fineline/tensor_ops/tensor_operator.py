@@ -14,8 +14,9 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fineline.cpython.numpy_scalars import DTYPE_ASKERS
 from fineline.frames.frame import covered
 from fineline.frames.graph_breaks import GraphBreak, Restart
+from fineline.fx.graph_traits import scattered
 from fineline.fx.infallible import may_raise, takes_types
-from fineline.fx.recorder import NotForGraph, scattered
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import AMBIENT
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
@@ -131,7 +132,7 @@ class TensorOperator:
     def lower(self) -> None:
         """Finds the form that a graph can hold, and the node's arguments; breaks the graph if there is none."""
         interp, trace = self.interp, self.interp.trace
-        if trace.numpy and self.fn not in DTYPE_ASKERS:
+        if trace.deferred.numpy and self.fn not in DTYPE_ASKERS:
             self.args = symbols_for(trace, self.args)
             self.kwargs = self.kwargs and {k: symbol_for(trace, v) for k, v in self.kwargs.items()}
             self.called = self.fn, self.args, self.kwargs
@@ -141,7 +142,7 @@ class TensorOperator:
             self._lower_numbers()
         if interp.nested.index_modes and (places := numbers_in_tensors(self.fn, self.args)) is not None:
             self.fn, self.args = torch.ops.aten.index.Tensor, (self.args[0], places)
-        if interp.lessons.dense_only and any(map(scattered, self.all_args)):
+        if interp.lessons.graphs.dense_only and any(map(scattered, self.all_args)):
             raise self.graph_break("FL522", "takes a sparse, nested or quantized tensor")
         try:
             if self.fn in DTYPE_ASKERS and among(self.all_args):
@@ -177,10 +178,10 @@ class TensorOperator:
         self.targets = targets_of(fn, args, kwargs)
         history = bool(self.targets) and fn not in HIDDEN and _history_grows(args, kwargs)
         handled = covered(interp.frame)
-        interp.trace.caught = interp.trace.caught or handled
+        interp.trace.failures.caught = interp.trace.failures.caught or handled
         self.untyped = not interp.backing.real and not takes_types(fn, args, kwargs)
         raises = handled and (self.untyped or may_raise(self.op, self.target, self.fx_args))
-        if raises or (self.targets and interp.trace.fragile):
+        if raises or (self.targets and interp.trace.failures.fragile):
             settle_raising(interp, fn, args, kwargs, raises, self.targets, history)
         if self.targets:
             self._check_writes(history, handled)
@@ -213,13 +214,13 @@ class TensorOperator:
                 result = interp.backing.run(interp, self.fn, self.args, self.kwargs)
         except GraphBreak as b:
             raise b.calls(*self.called) from None
-        if interp.lessons.dense_only and scattered(result):
+        if interp.lessons.graphs.dense_only and scattered(result):
             raise self.graph_break("FL522", "gives a sparse, nested or quantized tensor")
         return result
 
     def note_facts(self, result: Any) -> None:
         """Notes what is known of the sizes and the numbers of its result."""
-        interp, known, mutated = self.interp, self.interp.tensors.known, self.interp.trace.recorder.mutated
+        interp, known, mutated = self.interp, self.interp.tensors.known, self.interp.trace.recorder.writes.storages
         if self.sizes is Foresight.UNFORESEEN:
             interp.trace.recorder.unmeasure(result)
         if self.fn in FOLDED and known.all_known(self.args, mutated) and not (interp.backing.may_be_symbolic and holds(self.args)):
@@ -236,14 +237,14 @@ def _check_metadata(call: TensorOperator) -> None:
 
 def _check_sizes(call: TensorOperator) -> None:
     recorder = call.interp.trace.recorder
-    if call.sizes is Foresight.BY_DATA or (recorder.unmeasured and splits(call.fn) and not recorder.all_measured(call.args)):
+    if call.sizes is Foresight.BY_DATA or (recorder.kernels.unmeasured and splits(call.fn) and not recorder.all_measured(call.args)):
         raise by_data(call.fn, call.args, call.kwargs)
 
 
 def _check_kernels(call: TensorOperator) -> None:
     trace = call.interp.trace
-    if trace.states and call.fn in CHOOSERS and call.args[0].device.type != "cpu":
-        if any([setter in KERNELS for _, setter in differing(trace.start_ambient, AMBIENT.now())]):
+    if trace.state.setters and call.fn in CHOOSERS and call.args[0].device.type != "cpu":
+        if any([setter in KERNELS for _, setter in differing(trace.state.start, AMBIENT.now())]):
             raise call.graph_break("FL503", "runs in another state when compiled than where the code calls it")
 
 

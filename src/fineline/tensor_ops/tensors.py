@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
@@ -36,14 +35,13 @@ from fineline.tensor_ops.tensor_operator import TensorOperator, targets_of
 from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
-from fineline.torch_facts.thread_state import answers_before
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.constant_tensors import READERS, ConstantTensors
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.node_origin import origin_of
-from fineline.tracing.segment_trace import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
+from fineline.tracing.plain_values import PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 
 # By identity: distinct C functions of torch may compare equal.
 BEYOND = IdentitySet(BEYOND_GUARD)
@@ -120,7 +118,7 @@ class TensorOps:
         interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
         if any([overrides(a) for a in args]):
             raise call.graph_break("FL504", f"{describe(fn)} of a tensor whose class overrides operators")
-        unmeasured = trace.recorder.unmeasured and not trace.recorder.all_measured(args)
+        unmeasured = trace.recorder.kernels.unmeasured and not trace.recorder.all_measured(args)
         if unmeasured or (len(args) > 1 and foreseen(interp, fn, args, kwargs) is not Foresight.FORESEEN):
             raise by_data(fn, args, kwargs)
         if any(not is_a(a, Tensor) and watches(trace, type(a)) for a in args):
@@ -146,19 +144,19 @@ class TensorOps:
         constants = [tuple(a) if type(a) is list else a for a in call.values()]
         if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in constants]):
             raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
-        if trace.recorder.leaves and fn is torch._C._set_grad_enabled and args == [True]:
+        if trace.recorder.traits.leaves and fn is torch._C._set_grad_enabled and args == [True]:
             raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
-        answers_before(fn, trace.answers)
+        trace.state.before_change(fn)
         result = fn(*args, **kwargs)
         fx_args, fx_kwargs = tuple([trace.to_fx(a) for a in args]), {k: trace.to_fx(a) for k, a in kwargs.items()}
         trace.recorder.record("call_function", fn, fx_args, fx_kwargs, result, origin=origin_of(trace, call.frame))
-        trace.states.add(fn)
+        trace.state.setters.add(fn)
         return call.finish(result)
 
     def _read_data(self, call: Call) -> Frame | None:
         """Calls a function that reads the numbers in a tensor: they are known, or become symbols."""
         interp, trace, fn, args = call.interp, call.trace, call.fn, call.args
-        if fn in READERS and interp.tensors.known.all_known(args, trace.recorder.mutated):
+        if fn in READERS and interp.tensors.known.all_known(args, trace.recorder.writes.storages):
             result = fn(*[interp.tensors.known.numbers(a) for a in args], **(call.kwargs or {}))
             return call.finish(trace.fresh(result) if type(result) is list else result)
         if fn in unbacked.READERS and len(args) == 1 and unbacked.readable(interp, args[0]):
@@ -171,7 +169,7 @@ class TensorOps:
     def constant(self, interp: Interp, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Returns the result of a call that answers from guarded facts."""
         trace = interp.trace
-        if trace.lazy:
+        if trace.deferred.numbers:
             for a in (*args, *(kwargs or {}).values()):
                 deep_plain(trace, a)
         if is_a(result, Tensor) and not trace.recorder.known(result) and result not in trace.sources:
@@ -290,7 +288,7 @@ class TensorOps:
     def record(self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
         """Records a node in the graph, and the user's line that it comes from."""
         recorder = interp.trace.recorder
-        recorder.only_state = False
+        recorder.traits.only_state = False
         interp.limits.jumps = 0
         frame = interp.frame
         origin = origin_of(interp.trace, frame) if frame is not None else None
@@ -311,7 +309,7 @@ class TensorOps:
             # No guard at the start tells it, and in fake mode nothing has been written yet.
             raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
         if kind == "metadata":
-            if trace.recorder.unmeasured and not trace.recorder.measured(t):
+            if trace.recorder.kernels.unmeasured and not trace.recorder.measured(t):
                 raise by_data(getattr, (t, name), None)
             if name == "is_leaf" and t in trace.sources:
                 # Whether a history hangs on a tensor is in none of the guarded facts.
@@ -383,9 +381,7 @@ def _note_mutation(interp: Interp, t: Tensor, mutations: MutationLog | None) -> 
         storage = t.untyped_storage()
         if mutations is not None:
             mutations.note_storage(t)
-        if storage._cdata not in recorder.mutated:
-            recorder.addresses.append(StorageWeakRef(storage))
-        recorder.mutated.add(storage._cdata)
+        recorder.writes.add(storage)
 
 
 def _memory(interp: Interp, t: Tensor) -> Tensor:
@@ -398,7 +394,7 @@ def _memory(interp: Interp, t: Tensor) -> Tensor:
 def _written(interp: Interp, t: Tensor) -> bool:
     """Returns whether the graph has, or may have, written into the memory of ``t`` so far."""
     t = _memory(interp, t)
-    return t.layout is not torch.strided or t.untyped_storage()._cdata in interp.trace.recorder.mutated
+    return t.layout is not torch.strided or t.untyped_storage()._cdata in interp.trace.recorder.writes.storages
 
 
 def tensor_descriptor(name: str) -> Any:

@@ -43,7 +43,7 @@ WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error me
 def readable(interp: Interp, t: Any) -> bool:
     """Returns whether the number in ``t`` may be a symbol."""
     symbols = interp.trace.symbols
-    if symbols is not None and interp.tensors.known.number(t, interp.trace.recorder.mutated) is not None:
+    if symbols is not None and interp.tensors.known.number(t, interp.trace.recorder.writes.storages) is not None:
         return True
     return symbols is not None and symbols.scalars and interp.tensors.symbolic and interp.nested.opaque is None and is_a(t, Tensor) and t.numel() == 1
 
@@ -85,7 +85,7 @@ def used(args: Any, kwargs: dict | None) -> bool:
 
 def item(interp: Interp, t: Tensor) -> Any:
     """Returns the number in ``t``."""
-    known = interp.tensors.known.number(t, interp.trace.recorder.mutated)
+    known = interp.tensors.known.number(t, interp.trace.recorder.writes.storages)
     if known is not None:
         return known
     if interp.nested.subgraphs:

@@ -39,9 +39,9 @@ from fineline.guards.source import Source
 from fineline.guards.texts import value_text
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
+from fineline.tracing.classes_made_anew import CLASS_MRO, HEAP_TYPE
+from fineline.tracing.guarded_trace import GuardedTrace
 
-CLASS_MRO = type.__dict__["__mro__"]
-HEAP_TYPE = 1 << 9
 OBJECT_EQ = object.__eq__
 F_CODE = FunctionType.__dict__["__code__"]
 METHOD = (MethodType.__dict__["__self__"], MethodType.__dict__["__func__"])
@@ -76,27 +76,27 @@ def _shows_arguments(t: type) -> bool:
     return t.__str__ in (BaseException.__str__, KeyError.__str__) and t.__repr__ is BaseException.__repr__
 
 
-def guard_arguments(trace: Any, error: BaseException, src: Source) -> None:
+def guard_arguments(trace: GuardedTrace, error: BaseException, src: Source) -> None:
     """Guards the arguments of an exception from outside, because C is going to read them."""
     trace.load_members(error, src, (ARGUMENTS,))
     trace.expand(ARGUMENTS.__get__(error), True)
 
 
-def identify(trace: Any, obj: Any) -> None:
+def identify(trace: GuardedTrace, obj: Any) -> None:
     """Guards that ``obj`` is this object, because it is looked up by identity among others that the program may not know."""
     src = trace.sources.get(obj)
     if src is not None and src.op != "pin":
         trace.guards.check(src, "is", obj)
 
 
-def known_code(trace: Any, fn: FunctionType) -> None:
+def known_code(trace: GuardedTrace, fn: FunctionType) -> None:
     """Guards that ``fn`` is this function, or another one made by the same ``def``, because the treatment of its call depends on that."""
     src = trace.sources.get(fn)
     if src is not None and src.op != "pin" and "function" not in src.checked:
         trace.guards.check(trace.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
 
 
-def parts(trace: Any, obj: Any) -> tuple:
+def parts(trace: GuardedTrace, obj: Any) -> tuple:
     """Returns what ``==`` compares by identity of ``obj``: of a bound method, which is made anew at each read, what it binds."""
     t = type(obj)
     if t is MethodType:
@@ -109,7 +109,7 @@ def parts(trace: Any, obj: Any) -> tuple:
     return (obj.__self__,) if t in (BuiltinFunctionType, MethodWrapperType) else (obj,)
 
 
-def guard_identity(trace: Any, a: Any, b: Any) -> None:
+def guard_identity(trace: GuardedTrace, a: Any, b: Any) -> None:
     """Guards whether two objects are the same, because the code has compared their identity."""
     if trace.symbols is not None:
         trace.symbols.inlined.keep(a)
@@ -121,13 +121,13 @@ def guard_identity(trace: Any, a: Any, b: Any) -> None:
         trace.guards.distinct((sb, sa))
 
 
-def guard_distinct(trace: Any, values: Any, hashed: bool = False) -> None:
+def guard_distinct(trace: GuardedTrace, values: Any, hashed: bool = False) -> None:
     """Guards that the parts of ``values`` stay different objects if C compares them by identity, or looks them up if ``hashed``."""
     found = [trace.sources.get(obj) for obj in leaves(trace, values, hashed)]
     trace.guards.distinct({src.reg: src for src in found if src is not None}.values())
 
 
-def guard_distinct_from(trace: Any, obj: Any, among: Any) -> None:
+def guard_distinct_from(trace: GuardedTrace, obj: Any, among: Any) -> None:
     """Guards that ``obj`` differs from each of ``among``, because C compares it with these, but not these with each other."""
     mine, others = list(leaves(trace, (obj,))), list(leaves(trace, among))
     if not others:
@@ -141,7 +141,7 @@ def guard_distinct_from(trace: Any, obj: Any, among: Any) -> None:
         trace.guards.distinct((src,), [s for s in found if not (s.op == src.op == "pin")])
 
 
-def leaves(trace: Any, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
+def leaves(trace: GuardedTrace, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
     """Yields the objects in containers whose ``==`` is ``is``; tensors among them, of which the hash is their identity, if ``hashed``."""
     for v in values:
         t = type(v)
@@ -159,23 +159,23 @@ def leaves(trace: Any, values: Any, hashed: bool = False, depth: int = 0) -> Ite
             yield v
 
 
-def guard_mro(trace: Any, cls: type) -> None:
+def guard_mro(trace: GuardedTrace, cls: type) -> None:
     """Guards the MRO of a class, because an answer follows from its bases."""
     if cls.__flags__ & HEAP_TYPE:
-        src = trace.sources.get(cls) if cls in trace.classes else None
+        src = trace.sources.get(cls) if cls in trace.classes.local else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
         # By its items: assigning __bases__ there and back gives another tuple.
         trace.load_members(cls, src, (CLASS_MRO,))
 
 
-def guard_subclass(trace: Any, cls: type, classes: Any, answer: bool) -> None:
+def guard_subclass(trace: GuardedTrace, cls: type, classes: Any, answer: bool) -> None:
     """Guards what an abstract class answers when asked if ``cls`` is one of its own: a later ``register`` may change it."""
-    made = trace.sources.get(cls) if cls in trace.classes and classes not in trace.classes else None
+    made = trace.sources.get(cls) if cls in trace.classes.local and classes not in trace.classes.local else None
     if made is not None and made.op != "pin":
         text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
         trace.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
         return
-    src = (trace.sources.get(classes) if classes in trace.classes else None) or trace.guards.pin(classes, classes.__qualname__)
+    src = (trace.sources.get(classes) if classes in trace.classes.local else None) or trace.guards.pin(classes, classes.__qualname__)
     text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
     trace.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 
@@ -183,13 +183,12 @@ def guard_subclass(trace: Any, cls: type, classes: Any, answer: bool) -> None:
 _BY_DEVICE = IdentitySet((torch.is_autocast_enabled, torch.get_autocast_dtype))
 
 
-def guard_answer(trace: Any, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
+def guard_answer(trace: GuardedTrace, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
     """Guards that a function that reads PyTorch's state returns ``answer``, unless the guard on ambient state covers it."""
     if fn in _BY_DEVICE and all([a in ("cpu", "cuda") for a in (*args, *kwargs.values())]):
         # The guard on ambient state does.
         return
-    if fn in trace.answers:
-        answer = trace.answers[fn]
+    answer = trace.state.answer(fn, answer)
     src = trace.guards.pin(fn, getattr(fn, "__name__", "query"))
     ident = ("answer", args, tuple(kwargs.items()))
     trace.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {value_text(answer)}"), ident)

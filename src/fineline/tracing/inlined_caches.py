@@ -13,7 +13,8 @@ from fineline.frames.frame import Frame, stack
 from fineline.frames.graph_breaks import Delivery, Restart
 from fineline.identity import IdentityMap
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.segment_trace import SINGLETONS, VALUES
+from fineline.tracing.interp import Interp
+from fineline.tracing.plain_values import SINGLETONS, VALUES
 
 
 class Inlined:
@@ -24,11 +25,10 @@ class Inlined:
         # Containers -> what is in each, by id, and the function.
         self._given: IdentityMap[tuple[list[int], CodeType]] = IdentityMap()
 
-    def call(self, interp: Any, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Delivery | None) -> Frame | None:
+    def call(self, interp: Interp, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Delivery | None) -> Frame | None:
         mutations = interp.trace.mutations
         before = len(mutations.hits), len(mutations.written) + len(mutations.slots)
-        result: Frame | None = interp.call(f, inner, list(args), dict(kwargs), Delivery(_done, then, inner.__code__, hit, before))
-        return result
+        return interp.call(f, inner, list(args), dict(kwargs), Delivery(_done, then, inner.__code__, hit, before))
 
     def note(self, value: Any, code: CodeType) -> None:
         t = type(value)
@@ -51,7 +51,7 @@ class Inlined:
         if value in self._given:
             self.settle(self._given[value][1])
 
-    def check(self, interp: Any) -> None:
+    def check(self, interp: Interp) -> None:
         """Checks at the end of the segment that no inlined call is running, and that their results are unchanged; otherwise stops inlining."""
         for f in stack(interp.frame):
             if f.then is not None and f.then.function is _done:
@@ -68,7 +68,7 @@ def _items(value: Any) -> list[int]:
     return list(map(id, (*value.keys(), *value.values()) if type(value) is dict else value))
 
 
-def _done(interp: Any, f: Frame, value: Any, then: Delivery | None, code: CodeType, hit: tuple, before: tuple[int, int]) -> Frame | None:
+def _done(interp: Interp, f: Frame, value: Any, then: Delivery | None, code: CodeType, hit: tuple, before: tuple[int, int]) -> Frame | None:
     hits, writes = before
     mutations, inlined = interp.trace.mutations, interp.trace.symbols.inlined
     if len(mutations.written) + len(mutations.slots) > writes:
@@ -77,5 +77,4 @@ def _done(interp: Any, f: Frame, value: Any, then: Delivery | None, code: CodeTy
     # A hit of the cache asks no other caches.
     del mutations.hits[hits:]
     mutations.note_hit(*hit)
-    result: Frame | None = interp.finish(f, value, then)
-    return result
+    return interp.finish(f, value, then)

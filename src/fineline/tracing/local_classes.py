@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import enum
 import weakref
-from abc import ABCMeta
-from collections import namedtuple
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -25,46 +23,16 @@ from types import (
     UnionType,
     WrapperDescriptorType,
 )
-from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from typing import Any
 
-from torch import Tensor
-from torch.autograd import Function
-from torch.nn import Parameter
-
-from fineline.guards.source import root_of
+from fineline.guards.source import Source
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.tracing.identity_guards import CLASS_MRO, HEAP_TYPE, PLAIN_VALUE, BaseEquals, guard_mro
+from fineline.tracing.classes_made_anew import CLASS_MEMBERS, CLASS_MRO, HEAP_TYPE, HOLDERS, PLAIN_METACLASSES, TYPE_DICT
+from fineline.tracing.guarded_trace import GuardedTrace
+from fineline.tracing.identity_guards import PLAIN_VALUE, BaseEquals, guard_mro
 
-# Metaclasses of which guards see all that matters of a class, or that something else guards.
-PLAIN_METACLASSES = (type, ABCMeta, enum.EnumMeta, type(Protocol), type(Function), type(Tensor), type(Parameter))
-TYPE_DICT = type.__dict__["__dict__"]
 NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
-# The descriptors that a class gets of its own for slots, and for the dict and the weak references of its instances.
-CLASS_MEMBERS = (MemberDescriptorType, GetSetDescriptorType)
-
-
-class TupleIndex:
-    """The index that a named tuple's descriptor reads, as a member."""
-
-    __name__ = "index"
-
-    def __get__(self, descr: Any, cls: Any = None) -> Any:
-        return descr.__reduce__()[1][0]
-
-
-TUPLE_GETTER: Any = type(namedtuple("Pair", "first second").__dict__["first"])
-# What holds functions, or an index: they are made anew with the class.
-HOLDERS = {
-    property: tuple([property.__dict__[name] for name in ("fget", "fset", "fdel")]),
-    staticmethod: (staticmethod.__dict__["__func__"],),
-    classmethod: (classmethod.__dict__["__func__"],),
-    TUPLE_GETTER: (TupleIndex(),),
-}
-# The types of C's whose descriptors are guarded by what they hold; and those of which guards compare the identity.
-READ = frozenset({FunctionType, *HOLDERS})
-BY_IDENTITY = (type, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
 LAYOUT = tuple([type.__dict__[name] for name in ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")])
 FLAGS = type.__dict__["__flags__"]
 # Whether CPython has made the class ready, and caches its attributes.
@@ -88,105 +56,14 @@ MOST_DEPTH = 20
 MEMBERS = frozenset({"_member_map_", "_value2member_map_"})
 
 
-class LocalClasses:
-    """The classes that the calls of one region have made; held weakly, and by id: a metaclass may hash its own way."""
-
-    def __init__(self) -> None:
-        self._known: WeakValueDictionary[int, type] = WeakValueDictionary()
-        # Those of them that an eager call has made.
-        self._given: WeakValueDictionary[int, type] = WeakValueDictionary()
-        # By module and name: the first class that an eager call has given; the names of which there have been others.
-        self._first: dict[tuple, weakref.ref[type]] = {}
-        self._made_again: set[tuple] = set()
-        # Most regions make none, and every value is asked about.
-        self._any = False
-
-    def __contains__(self, cls: Any) -> bool:
-        """Returns whether ``cls`` is one of these classes, or a member of an enum among them."""
-        if not self._any:
-            return False
-        if is_a(cls, enum.Enum):
-            cls = type(cls)
-        return self._known.get(id(cls)) is cls
-
-    def add(self, cls: Any) -> Any:
-        """Notes a class; -> the class. A metaclass may make something else."""
-        if is_a(cls, type):
-            self._known[id(cls)] = cls
-            self._any = True
-        return cls
-
-    def meet(self, cls: type, given: bool) -> None:
-        """Notes a class after a graph break, and its bases, if an eager call has just ``given`` it.
-
-        The first class of a name is known by identity. Another one of that name tells that the eager call makes them anew.
-        """
-        if not (given or self._any or self._made_again):
-            return
-        heap = [k for k in CLASS_MRO.__get__(cls) if k.__flags__ & HEAP_TYPE]
-        anew = [k for k in heap if k in self or (self._repeats(k) if given else _name(k) in self._made_again)]
-        if cls in anew and all([_is_read_by_content(k) for k in anew]):
-            for k in anew:
-                self.add(k)
-                self._given[id(k)] = k
-
-    def _repeats(self, cls: type) -> bool:
-        name = _name(cls)
-        if self._first.setdefault(name, weakref.ref(cls))() is cls:
-            return False
-        self._made_again.add(name)
-        return True
-
-    def is_given(self, cls: Any) -> bool:
-        """Returns whether ``cls`` is a class that an eager call makes anew."""
-        return self._given.get(id(cls)) is cls
-
-    @property
-    def any_given(self) -> bool:
-        return bool(self._given)
-
-    def __call__(self, make: Any, *args: Any, **kwargs: Any) -> Any:
-        """Makes a class natively, with what its metaclass and its bases have to say."""
-        return self.add(make(*args, **kwargs))
-
-
-def _name(cls: type) -> tuple:
-    return TYPE_DICT.__get__(cls).get("__module__"), cls.__qualname__
-
-
-def _is_read_by_content(cls: type) -> bool:
-    """Returns whether guards see all that tells ``cls`` from another class of its name: its metaclass, and C descriptors, keep nothing else."""
-    if type(cls) not in PLAIN_METACLASSES:
-        return False
-    for name, v in TYPE_DICT.__get__(cls).items():
-        t = type(v)
-        if t in CLASS_MEMBERS:
-            if v.__objclass__ is not cls or v.__name__ != name:
-                return False
-        elif not t.__flags__ & HEAP_TYPE and t not in READ and hasattr(t, "__get__") and not is_a(v, BY_IDENTITY):
-            return False
-    return True
-
-
-def meet_class(trace: Any, cls: type, src: Any) -> None:
-    """Decides how guards know a class that is first met after a graph break: by what it holds, if an eager call makes it anew each time."""
-    if cls in trace.met:
-        return
-    trace.met.add(cls)
-    if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE:
-        root = root_of(src)
-        if root.op == "root" and not trace.classes.is_given(cls):
-            trace.classes.meet(cls, root is trace.given)
-
-
-def guard_distinct_classes(trace: Any) -> None:
+def guard_distinct_classes(trace: GuardedTrace) -> None:
     """Guards that the classes that eager calls made are none of those that the program knows by identity, and different from each other.
 
     Nothing is read without a guard: so all classes that the program knows are in its guards.
     """
-    if not trace.classes.any_given:
+    if not trace.classes.local.any_given:
         return
-    anew = [src for src in trace.sources.values() if src.op != "pin" and trace.classes.is_given(src.value)]
+    anew = [src for src in trace.sources.values() if src.op != "pin" and trace.classes.local.is_given(src.value)]
     if not anew:
         return
     held = IdentitySet()
@@ -224,7 +101,7 @@ def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
         _find_classes(tuple(getattr(v, "__dict__", {}).values()), found, depth + 1)
 
 
-def load_class(trace: Any, cls: Any, src: Any) -> None:
+def load_class(trace: GuardedTrace, cls: Any, src: Source) -> None:
     """Loads a class that this call made before the segment began."""
     trace.adopt(cls, src)
     trace.check_type(src, type(cls))
@@ -237,7 +114,7 @@ def load_class(trace: Any, cls: Any, src: Any) -> None:
     trace.guards.check(src, "predicate", (SameLayout(cls), "lays out its instances in the same way"), "layout")
 
 
-def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
+def load_member(trace: GuardedTrace, member: enum.Enum, src: Source) -> None:
     """Loads a member of an enum that this call made before the segment began; of one that its enum does not have, the identity."""
     if not _is_own(member):
         trace.guards.check(src, "is", member)
@@ -246,7 +123,8 @@ def load_member(trace: Any, member: enum.Enum, src: Any) -> None:
     trace.adopt(member, src)
     trace.check_type(src, type(member))
     trace.load_members(member, src, ENUM_ITEMS)
-    if src.op != "key" or type(src.parent.key) is not ClassItem or src.parent.key.__name__ not in MEMBERS:
+    holder = src.parent.key if src.op == "key" and src.parent is not None else None
+    if type(holder) is not ClassItem or holder.__name__ not in MEMBERS:
         trace.guards.check(src, "predicate", (_is_own, "is the one that its enum has"), "own")
     if is_a(member, tuple(PLAIN_VALUE)):
         trace.guards.check(src, "predicate", (BaseEquals(member), f"== {member._value_!r}"))
@@ -265,7 +143,7 @@ def _is_own(member: Any) -> bool:
     return False
 
 
-def find(trace: Any, cls: type, name: str) -> type | None:
+def find(trace: GuardedTrace, cls: type, name: str) -> type | None:
     """Guards what a name is on a class made by the call; -> the class made before it, if any, that has the name."""
     guards = trace.guards
     for k in CLASS_MRO.__get__(cls):
@@ -274,7 +152,7 @@ def find(trace: Any, cls: type, name: str) -> type | None:
             if here:
                 return None
             continue
-        local = k in trace.classes
+        local = k in trace.classes.local
         if here and not local:
             return k
         src = (trace.sources.get(k) if local else None) or guards.pin(k, k.__qualname__)
@@ -286,12 +164,12 @@ def find(trace: Any, cls: type, name: str) -> type | None:
     return None
 
 
-def is_method(src: Any) -> bool:
+def is_method(src: Source) -> bool:
     """Returns whether ``src`` is what such a class holds, or what a descriptor holds for it."""
     return type(src.key) is ClassItem or (src.parent is not None and type(src.parent.key) is ClassItem)
 
 
-def load_item(trace: Any, descr: Any, src: Any) -> None:
+def load_item(trace: GuardedTrace, descr: Any, src: Source) -> None:
     if type(descr) in CLASS_MEMBERS:
         trace.check_type(src, type(descr))
         return
@@ -344,9 +222,9 @@ class SlotOf:
         return TYPE_DICT.__get__(CLASS_MRO.__get__(type(obj))[self.at])[self.__name__].__get__(obj)
 
 
-def member_of(trace: Any, obj: Any, descr: Any) -> Any:
+def member_of(trace: GuardedTrace, obj: Any, descr: Any) -> Any:
     """Returns the descriptor that reads the member in another call."""
-    return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in trace.classes else descr
+    return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in trace.classes.local else descr
 
 
 class SameLayout:

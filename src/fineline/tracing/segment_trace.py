@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import operator
-import re
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -13,21 +12,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.attention import SDPBackend
 
 from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
 from fineline.fx.body_recorder import Part
 from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
-from fineline.guards.facts import AMBIENT, tensor_facts
+from fineline.guards.facts import tensor_facts
 from fineline.guards.source import GuardBuilder, Source
-from fineline.identity import AddressMap, AddressSet, IdentityMap
+from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a, taken_as_it_is
-from fineline.policy.selector import PYBIND
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.torch_facts.random_state import random_states
+from fineline.tracing.classes_made_anew import HEAP_TYPE, SegmentClasses
+from fineline.tracing.deferred_values import DeferredValues
+from fineline.tracing.graph_failures import GraphFailures
+from fineline.tracing.guarded_containers import GuardedContainers
+from fineline.tracing.guarded_trace import TraceOwner
 from fineline.tracing.identity_guards import (
-    HEAP_TYPE,
     LIST_READERS,
     PLAIN_VALUE,
     BaseEquals,
@@ -41,22 +40,15 @@ from fineline.tracing.identity_guards import (
     list_iterators,
     shown_by,
 )  # fmt: skip
-from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member, meet_class
+from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member
 from fineline.tracing.mutation_log import MutationLog
+from fineline.tracing.namespaces import Namespaces
+from fineline.tracing.plain_values import LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, hashes_plainly, is_value
+from fineline.tracing.segment_functions import SegmentFunctions
+from fineline.tracing.segment_state import SegmentState
 
-PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
-SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
-VALUES = frozenset(
-    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
-)  # fmt: skip
-PINNED = (
-    type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, enum.Enum, re.Pattern,
-    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.finfo, torch.iinfo,
-)  # fmt: skip
 # What operators take Python's own types for.
 DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})
-LAZY = (float, int)
 # Containers that show the contents of another one, which can't be reached through them.
 WINDOWS = frozenset(
     type(x) for d in (dict[str, int](), OrderedDict[str, int]()) for x in (types.MappingProxyType(d), d.keys(), d.values(), d.items())
@@ -82,83 +74,44 @@ class SegmentTrace:
     """Everything that belongs to one segment: from a call's start, or a graph break, to the next graph break or the return."""
 
     __slots__ = (
-        "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "given", "global_values",
-        "guards", "hooks_seen", "kept", "keys", "lazy", "lookups", "made", "met", "mutations", "numpy", "owners", "pure", "random", "recorder", "run_through",
-        "sources", "start_ambient", "states", "symbolic", "symbols", "texts", "types",
+        "active", "classes", "containers", "deferred", "failures", "functions", "guards", "kept", "made", "mutations", "namespaces", "recorder",
+        "sources", "state", "symbols",
     )  # fmt: skip
 
-    def __init__(self, interp: Any) -> None:
+    def __init__(self, interp: TraceOwner) -> None:
         self.active = True
-        self.classes = interp.lessons.local_classes
-        # After a graph break: the root that an eager call gave. The classes that have been met since; guards hold them.
-        self.given: Source | None = None
-        self.met = AddressSet()
-        # Texts of what only the graph knows, each held by its `Text`. What reads one has to look here.
-        self.texts: AddressMap[Any] = AddressMap()
-        # Tensors that branches took for true or false; the program checks each.
-        self.assumed: list[tuple[Tensor, bool]] = []
-        # An operator was run where an exception would have met a handler.
-        self.caught = False
-        # ... one that may raise for the numbers in its tensors: nothing that can't be undone may be in the graph with it.
-        self.fragile = False
-        self.hooks_seen = False
         self.guards = GuardBuilder(interp)
         self.recorder = Recorder()
         self.mutations = MutationLog()
         # Objects from before the segment. What is read of one holds for this very object, so that it stays.
         self.sources: IdentityMap[Source] = IdentityMap()
-        # Containers of which all is guarded; they have sources, which keep them.
-        self.expanded = AddressSet()
-        # Sets in which objects are looked up by identity. Each `Lookups` knows whether it is about the set that lies there now.
-        self.lookups: AddressMap[Any] = AddressMap()
-        # Dicts in which objects are looked up by identity; `Keys` may be about several.
-        self.keys: AddressMap[Any] = AddressMap()
         # Objects that the captured code has made. They go when they would in eager code: what lies in the place of one later is made here as
         # well, or has a source, which is asked for first.
         self.made = AddressSet()
         # Those of them that nothing else may hold, and that yet stay as long as the segment.
         self.kept: list[Any] = []
-        # Callables that descriptors in C gave -> the descriptor, the object, its class.
-        self.bound: IdentityMap[tuple] = IdentityMap()
-        # Instance dicts -> the object, made here, that it belongs to, and that is kept here with its dict.
-        self.owners: AddressMap[Any] = AddressMap()
-        # Numbers whose guards are deferred.
-        self.lazy: IdentityMap[Source] = IdentityMap()
-        # Whether there are NumPy's among these.
-        self.numpy = False
         # In fake mode: the numbers that may vary.
         self.symbols: Any = None
-        # ... and the tuples that hold some, which have sources, each with symbols in it.
-        self.symbolic: AddressMap[tuple] = AddressMap()
-        self.types: dict[type, Any] = {}
-        # Functions whose parts are guarded. Those from outside have sources; of others, made here, nothing is guarded.
-        self.functions = AddressSet()
-        # Functions in Python that capture looks into, unless they get attributes -> their code, which tells one from another at its address.
-        # They are not held: what closures hold is to go when it goes in eager code.
-        self.run_through: AddressMap[types.CodeType] = AddressMap()
-        # Functions that CPython may run -> what that rests on, and holds the function; code that it may not run -> None.
-        self.pure: AddressMap[Any] = AddressMap()
-        # Namespaces -> the values of globals that have been read in them. What runs in a namespace holds it, and one has a source.
-        self.global_values: AddressMap[dict[str, Any]] = AddressMap()
-        self.start_ambient = AMBIENT.now()
-        # The functions that nodes call to change PyTorch's state.
-        self.states: set[Any] = set()
-        # What a function that reads PyTorch's state said before that was changed.
-        self.answers: dict[Any, Any] = {}
-        self.random = random_states()
-        self.guards.ambient(self.start_ambient)
+        self.deferred = DeferredValues(self.guards)
+        self.classes = SegmentClasses(interp.lessons.local_classes)
+        self.containers = GuardedContainers()
+        self.namespaces = Namespaces()
+        self.functions = SegmentFunctions()
+        self.failures = GraphFailures()
+        self.state = SegmentState()
+        self.guards.ambient(self.state.start)
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def load(self, v: Any, src: Source) -> Any:
         """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
         # A length alone may have been checked without a read: of hooks that are not there, for one.
         if src.checked and (len(src.checked) > 1 or "len" not in src.checked):
-            if self.symbols is not None and src.reg in self.symbols.numbers:
+            if self.symbols is not None and src.reg in self.symbols.places.numbers:
                 # So far a symbol; what reads it now takes the very number, if not that symbol.
                 if type(v) in LAZY:
                     self.guards.check(src, "eq", v)
-            elif self.lazy and type(v) in NUMPY_SCALARS:
-                self.settle(v)
+            elif self.deferred.numbers and type(v) in NUMPY_SCALARS:
+                self.deferred.settle(v)
             return v
         t = type(v)
         guards = self.guards
@@ -167,25 +120,25 @@ class SegmentTrace:
             return v
         if t in VALUES and (t is not slice or is_value(v)):
             if t in LAZY or t in NUMPY_SCALARS:
-                if v in self.lazy:
+                if v in self.deferred.numbers:
                     # A second way to the very number: a program that took one for the other would be wrong.
-                    self.settle(v)
+                    self.deferred.settle(v)
                 elif src.op == "root" and not (t is int and -6 < v < 257):
-                    self.put_off(v, src)
+                    self.deferred.put_off(v, src)
                     return v
             guards.check(src, "eq", v)
             return v
         if (known := self.sources.get(v)) is not None:
             if known is not src:
                 guards.check(src, "same", known.reg)
-            for i, item in enumerate(v if v in self.symbolic else ()):
+            for i, item in enumerate(v if v in self.deferred.tuples else ()):
                 # Who gets it this way finds the numbers themselves in it.
                 self.load(item, guards.access(known, "index", i, item))
             return v
         if is_a(v, PINNED):
-            if self.given is not None and is_a(v, (type, enum.Enum)):
-                meet_class(self, v if is_a(v, type) else t, src)
-            if self.classes and v in self.classes:
+            if self.classes.given is not None and is_a(v, (type, enum.Enum)):
+                self.classes.meet(v if is_a(v, type) else t, src)
+            if v in self.classes.local:
                 load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
                 return v
             if t is types.BuiltinFunctionType and not is_a(v.__self__, type) and not is_value(v):  # type: ignore[union-attr]
@@ -220,12 +173,6 @@ class SegmentTrace:
             guards.check(src, "is", v)
         return v
 
-    def put_off(self, v: Any, src: Source) -> None:
-        """Defers the guard on a number that code has only moved so far: guards its type."""
-        self.guards.check(src, "type", type(v))
-        self.lazy[v] = src
-        self.numpy = self.numpy or type(v) in NUMBERS
-
     def read(self, v: Any, src: Source) -> Any:
         """Loads a value that the code continues with: a number that may vary is a symbol from here on."""
         if self.symbols is not None and type(v) in LAZY:
@@ -239,14 +186,14 @@ class SegmentTrace:
     def _read_tuple(self, v: tuple, src: Source) -> tuple:
         """Returns a tuple, or a ``torch.Size``, or what stands for it: one with symbols for the numbers in it that vary."""
         guards = self.guards
-        found = self.symbolic.get(v)
+        found = self.deferred.tuples.get(v)
         if found is None and not src.checked and v not in self.sources:
             items = [(x, guards.access(src, "index", i, x)) for i, x in enumerate(v)]
             if any([type(x) in LAZY and self.symbols.varying.number(part, x) for x, part in items]):
                 self.check_type(src, type(v))
                 guards.check(src, "len", len(v))
                 self.adopt(v, src)
-                found = self.symbolic[v] = type(v)([self.read(x, part) for x, part in items])
+                found = self.deferred.tuples[v] = type(v)([self.read(x, part) for x, part in items])
                 self.adopt(found, src)
                 return found
         self.load(v, src)
@@ -277,19 +224,10 @@ class SegmentTrace:
         """Lets go of all that is alive, once the segment is written: eager code runs next, and what the user's code has dropped is to go."""
         self.recorder.forget()
         self.recorder.inputs.clear()
-        held: tuple[Any, ...] = (
-            self.sources, self.kept, self.lazy, self.symbolic, self.bound, self.owners, self.lookups, self.assumed, self.texts, self.types,
-            self.functions, self.run_through, self.global_values, self.expanded, self.made, self.keys, self.met, self.pure,
-        )  # fmt: skip
-        for table in held:
-            table.clear()
-        self.given = None
+        parts = (self.deferred, self.namespaces, self.containers, self.failures, self.functions, self.classes)
+        for held in (self.sources, self.kept, *parts, self.made):
+            held.clear()
         self.mutations = MutationLog()
-
-    def settle(self, v: Any) -> None:
-        """Guards the value of a number whose guard was deferred, because the code uses the value."""
-        if (src := self.lazy.get(v)) is not None:
-            self.guards.check(src, "eq", v)
 
     def pin(self, v: Any, name: str) -> Source:
         src = self.sources.get(v)
@@ -299,24 +237,24 @@ class SegmentTrace:
             if type(v).__flags__ & HEAP_TYPE and not is_a(v, type):
                 # The object is held, but its ``__class__`` can be assigned.
                 self.guards.check(src, "type", type(v))
-        elif src.op != "pin" and v not in self.classes:
+        elif src.op != "pin" and v not in self.classes.local:
             self.guards.check(src, "is", v)
         return src
 
     def check_type(self, src: Source, t: type) -> None:
         """Guards the type of what ``src`` gives."""
-        if self.given is not None and t not in self.met:
-            meet_class(self, t, src)
-        if self.classes and t in self.classes:
+        if self.classes.given is not None and t not in self.classes.met:
+            self.classes.meet(t, src)
+        if t in self.classes.local:
             self.load(t, self.guards.access(src, "member", CLASS_OF, t))
         else:
             self.guards.check(src, "type", t)
 
     def _made_anew(self, t: type, src: Source) -> bool:
         """Returns whether each call has a class of its own in the place of ``t``, the type of what ``src`` gives."""
-        if self.given is not None:
-            meet_class(self, t, src)
-        return t in self.classes
+        if self.classes.given is not None:
+            self.classes.meet(t, src)
+        return t in self.classes.local
 
     def fresh(self, v: Any) -> Any:
         """Notes a mutable object as made in this segment; -> the object."""
@@ -348,26 +286,26 @@ class SegmentTrace:
 
     def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:
         """Returns a value just read from dict ``d`` under ``key``."""
-        if src is None or d in self.expanded:
+        if src is None or d in self.containers.expanded:
             return value
         if d in self.mutations.written and self.mutations.is_dirty(d, key):
             return value
         found = self.guards.access(src, "key", key, value)
-        if type(value) in NUMBERS and (self.lazy.get(value) is found or not (found.checked or value in self.lazy)):
-            self.put_off(value, found)
+        if type(value) in NUMBERS and (self.deferred.numbers.get(value) is found or not (found.checked or value in self.deferred.numbers)):
+            self.deferred.put_off(value, found)
             return value
         return self.read(value, found)
 
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
         """Guards that ``key`` is absent from ``d``."""
-        if src is None or d in self.expanded or (d in self.mutations.written and self.mutations.is_dirty(d, key)):
+        if src is None or d in self.containers.expanded or (d in self.mutations.written and self.mutations.is_dirty(d, key)):
             return
         self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
 
     def guard_presence(self, d: dict, src: Source, key: str) -> None:
         """Guards whether ``key``, which is about to be deleted, was there before: this decides where a later write puts it."""
         before = self.mutations.before(d)
-        if d in self.expanded:
+        if d in self.containers.expanded:
             return
         if key in before:
             self.guards.access(src, "key", key, before[key])
@@ -388,7 +326,7 @@ class SegmentTrace:
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
             elements = tuple(self.mutations.before(obj))
             self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
-        if src is None or obj in self.expanded:
+        if src is None or obj in self.containers.expanded:
             if deep:
                 self._expand_items(obj, within)
             return
@@ -431,7 +369,7 @@ class SegmentTrace:
             if t in WINDOWS or (deep and has_hidden_state(obj)):
                 raise NotForGraph(f"a {t.__name__} that existed before the call")
             return
-        self.expanded.add(obj)
+        self.containers.expanded.add(obj)
         if deep:
             self._expand_items(obj, within)
 
@@ -458,8 +396,8 @@ class SegmentTrace:
         """Expands the items of a container. ``within``: the containers around it, because one may contain itself."""
         if is_a(obj, (dict, list, tuple, set, frozenset, deque)) and id(obj) not in within:
             for v in list(dict.values(obj) if is_a(obj, dict) else obj):
-                if self.lazy:
-                    self.settle(v)
+                if self.deferred.numbers:
+                    self.deferred.settle(v)
                 self.expand(v, True, True, (*within, id(obj)))
 
     # -- tensors ---------------------------------------------------------------------------------------------------
@@ -481,9 +419,9 @@ class SegmentTrace:
         t = type(a)
         if t in PLAIN_TENSORS:
             return self.node(a)
-        if t in FX_CONSTANTS and a not in self.texts:
-            if self.lazy:
-                self.settle(a)
+        if t in FX_CONSTANTS and a not in self.deferred.texts:
+            if self.deferred.numbers:
+                self.deferred.settle(a)
             return a if (t is not float or a == a) and t is not complex else self.recorder.literal(a)
         if t is tuple or t is torch.Size:
             return tuple([self.to_fx(x) for x in a])
@@ -497,7 +435,7 @@ class SegmentTrace:
         if is_a(a, Tensor):
             if taken_as_it_is(t):
                 for name in ("__torch_function__", "__torch_dispatch__"):
-                    holder = find(self, t, name) if t in self.classes else t
+                    holder = find(self, t, name) if t in self.classes.local else t
                     if holder is not None:
                         self.guards.check(self.guards.type_attr(holder, name, getattr(holder, name)), "is", getattr(holder, name))
                 return self.node(a)
@@ -516,8 +454,8 @@ class SegmentTrace:
         elif is_a(a, enum.Enum):
             return a
         if t in NUMBERS:
-            if self.lazy:
-                self.settle(a)
+            if self.deferred.numbers:
+                self.deferred.settle(a)
             return self.to_fx(a.item())
         if t is TENSOR_TYPE:
             return f"{a.__module__}.{a.__name__}"
@@ -531,27 +469,3 @@ class SegmentTrace:
 
 def _base(t: type) -> type:
     return next(b for b in PLAIN_VALUE if issubclass(t, b))
-
-
-def is_value(v: Any) -> bool:
-    """Returns whether ``v`` is compared by value: it has no identity that a program could tell apart."""
-    t = type(v)
-    if t in SINGLETONS or t in VALUES:
-        return t is not slice or (is_value(v.start) and is_value(v.stop) and is_value(v.step))
-    if t is tuple or t is frozenset or t is torch.Size:
-        return all(is_value(x) for x in v)
-    if t is types.BuiltinFunctionType:
-        # Bound to an object, it is that object's; a class may be one that each call makes.
-        of = v.__self__
-        return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not of.__flags__ & HEAP_TYPE) or type(of).__name__.startswith(PYBIND)
-    return is_a(v, PINNED)
-
-
-def hashes_plainly(k: Any) -> bool:
-    """Returns whether ``k`` is a key that C finds without asking the user's code."""
-    t = type(k)
-    if t is str or is_a(k, (Tensor, *PINNED)):
-        return True
-    if is_a(k, (tuple, frozenset)):
-        return all([hashes_plainly(x) for x in k])
-    return not is_a(t.__hash__, types.FunctionType) and not is_a(t.__eq__, types.FunctionType)

@@ -12,7 +12,8 @@ from fineline.guards.source import Source
 from fineline.identity import AddressMap, AddressSet
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import leaves, parts
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 # Stands for an object that the captured code has made, which must not live longer because of a lookup. It differs from all others.
 NEW = object()
@@ -53,8 +54,8 @@ class Lookups:
         self.size, self.last = size, ()
 
     def _take(self, trace: SegmentTrace, v: Any) -> None:
-        if trace.lazy:
-            trace.settle(v)
+        if trace.deferred.numbers:
+            trace.deferred.settle(v)
         try:
             trace.expand(v, True)
         except NotForGraph as e:
@@ -83,11 +84,11 @@ class Lookups:
 
 def lookups(trace: SegmentTrace, target: set) -> Lookups:
     """Returns what is known of ``target``, whatever has been added to it."""
-    found: Lookups | None = trace.lookups.get(target)
+    found: Lookups | None = trace.containers.lookups.get(target)
     if found is None or found.target() is not target:
         if found is not None:
             found.guard(trace)
-        found = trace.lookups[target] = Lookups(target)
+        found = trace.containers.lookups[target] = Lookups(target)
     found.follow(trace)
     return found
 
@@ -104,7 +105,7 @@ def look_up(trace: SegmentTrace, obj: Any, target: set) -> None:
 
 def rewritten(trace: SegmentTrace, target: Any) -> None:
     """Guards what is known of ``target``, which is about to be written as a whole, and forgets it."""
-    found: Lookups | None = trace.lookups.pop(target, None)
+    found: Lookups | None = trace.containers.lookups.pop(target, None)
     if found is not None:
         found.guard(trace)
 
@@ -140,7 +141,7 @@ class Keys:
 
 def look_up_key(trace: SegmentTrace, obj: Any, among: Any) -> None:
     """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
-    found = trace.keys.setdefault(among, Keys())
+    found = trace.containers.keys.setdefault(among, Keys())
     # Most dicts are filled key by key.
     for key in found.unseen(trace, (*among, obj)):
         found.tell(trace, key)
@@ -148,9 +149,9 @@ def look_up_key(trace: SegmentTrace, obj: Any, among: Any) -> None:
 
 def guard_lookups(trace: SegmentTrace) -> None:
     """Guards what lookups in all containers that were made here rest on."""
-    for found in trace.lookups.values():
+    for found in trace.containers.lookups.values():
         found.guard(trace)
-    for found in trace.keys.values():
+    for found in trace.containers.keys.values():
         _guard(trace, found.told.values())
 
 

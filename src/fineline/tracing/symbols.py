@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 import re
-import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,13 +14,10 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.fx.node import Node, map_arg
 from torch.utils._sympy.interp import handlers
-from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.reference import TensorReferenceAnalysis
 
-from fineline.errors import Constrained
 from fineline.fake.fake_tensors import Fakes, NotFakeable, Path
 from fineline.frames.graph_breaks import Restart
-from fineline.frames.stub_frames import is_own, user_stack
 from fineline.fx.body_recorder import Part
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
@@ -31,25 +27,15 @@ from fineline.identity import AddressSet
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
 from fineline.policy.break_settings import breaks_here
-from fineline.stacks import StackPlace
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.symbolic.floats import Floats, hint
-from fineline.symbolic.random_draws import Draws
+from fineline.symbolic.floats import hint
+from fineline.symbolic.shape_env import Shapes
+from fineline.symbolic.symbol_places import Place, SymbolPlaces, Varying
 from fineline.tracing.inlined_caches import Inlined
+from fineline.tracing.interp import Interp
 
 # How PyTorch names them.
 _SYMBOL = re.compile(r"\b(?:z?[su]\d+|zuf\d+)\b")
-
-
-class Place(NamedTuple):
-    """Where a number comes from: a size or stride of a tensor, or a source that holds it."""
-
-    source: Source
-    kind: str
-    dim: int
-
-    def text(self) -> str:
-        return self.source.text() if self.kind == "number" else f"{self.source.text()}.{self.kind}({self.dim})"
 
 
 class Carried(NamedTuple):
@@ -69,42 +55,6 @@ def _without_tensor_form() -> tuple[type, ...]:
     return tuple([function for function, name in handlers().items() if not hasattr(TensorReferenceAnalysis, name)])
 
 
-class Shapes(ShapeEnv):
-    """PyTorch's shape environment, which notes the user's line at which each thing was assumed."""
-
-    def __init__(self, interp: Any) -> None:
-        super().__init__()
-        # Weakly: closures of PyTorch's fake mode are cycles through this object, and must not keep the user's model.
-        self._interp = weakref.ref(interp)
-        self.floats = Floats(self)
-        self.draws = Draws(self, interp.lessons.breaking_draws)
-        # Symbol -> the frames down to the last line that said something of it.
-        self.stacks: dict[sympy.Symbol, tuple[StackPlace, ...]] = {}
-
-    @property
-    def interp(self) -> Any:
-        """Returns the interpreter that captures, while it does."""
-        return self._interp()
-
-    def _note(self, expr: Any) -> None:
-        interp = self.interp
-        f = interp.frame if interp is not None else None
-        while f is not None and f.back is not None and is_own(f.info.code):
-            f = f.back
-        if f is not None:
-            stack = user_stack(f)
-            for symbol in expr.free_symbols:
-                self.stacks[symbol] = stack
-
-    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
-        self._note(a)
-        super()._set_replacement(a, tgt, msg)
-
-    def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:
-        self._note(g)
-        super()._log_guard(prefix, g, forcing_spec)
-
-
 class Symbols:
     """The symbols of one segment; ``varying`` says which sizes and numbers vary (see `region.dynamic_dims`).
 
@@ -112,32 +62,26 @@ class Symbols:
     ``behind``: the segment starts after a graph break, and is usually short.
     """
 
-    def __init__(self, interp: Any, varying: Any, scalars: bool = False, shaped: bool = False, behind: bool = False) -> None:
+    def __init__(self, interp: Interp, varying: Varying, scalars: bool = False, shaped: bool = False, behind: bool = False) -> None:
         self.scalars, self.shaped, self.behind = scalars, shaped, behind
         self.interp, self.trace = interp, interp.trace
         self.varying = varying
         shapes_imported()
-        self.shapes = Shapes(interp)
+        self.shapes = Shapes(interp, interp.lessons.numbers.breaking_draws)
         self.fakes = Fakes(self.shapes, self._context, self._bind)
         self.draws = self.shapes.draws
-        self.inlined = Inlined(interp.lessons.specialized_caches)
-        self.leaves: dict[sympy.Symbol, Place] = {}
-        self.numbers: dict[int, Any] = {}
-        self._bound: list[tuple[Place, Any]] = []
+        self.inlined = Inlined(interp.lessons.numbers.specialized_caches)
+        self.places = SymbolPlaces(self.shapes, varying)
         # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
         # The symbols that the graph's floats are computed of.
         self._in_floats: set[sympy.Symbol] = set()
         # Tensors that only graph breaks may look at; they have sources, which keep them.
         self.unsized = AddressSet()
-        # Why an error of the graph's may not be that of the user's code.
-        self.inexact = ""
-        # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
-        self.errors: dict[str, type[Exception]] = {}
 
     @property
     def used(self) -> bool:
-        return bool(self._bound)
+        return self.places.used
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def facts(self, t: Tensor, src: Source) -> TensorFacts:
@@ -182,17 +126,15 @@ class Symbols:
 
     def _place(self, place: Place, number: Any) -> None:
         expr = number.node._expr if type(number) in SYMBOLIC else sympy.Integer(number)
-        self._bound.append((place, expr))
+        self.places.bind(place, expr)
         if type(number) in SYMBOLIC:
             if self.behind and not self.fakes.symbolic:
                 self.fakes.keep_later()
             self.fakes.symbolic = True
-            if expr.is_Symbol:
-                self.leaves.setdefault(expr, place)
 
     def number(self, v: Any, src: Source) -> Any:
         """Returns the symbol for a number that varies; None if this one does not."""
-        found = self.numbers.get(src.reg)
+        found = self.places.numbers.get(src.reg)
         if found is None and self.varying.number(src, v):
             if type(v) is float:
                 found = self.shapes.floats.new(v, src.text())
@@ -200,7 +142,7 @@ class Symbols:
                 found = self.shapes.create_unspecified_symint_and_symbol(v, Path(src.text()), DimDynamic.DYNAMIC)
             if type(found) not in SYMBOLIC:
                 return None
-            self.numbers[src.reg] = found
+            self.places.numbers[src.reg] = found
             self.trace.guards.check(src, "type", type(v))
             self._place(Place(src, "number", -1), found)
         return found
@@ -217,7 +159,7 @@ class Symbols:
             return self._in_part(self.trace.recorder, number)
         if type(number) is torch.SymFloat and number.node.has_hint() and expr.is_Symbol:
             symbols = symbols_of(self.shapes.floats.expanded(expr))
-            if any([self.leaves[symbol].text() in self.varying.fixed for symbol in symbols if symbol in self.leaves]):
+            if any([self.places.leaves[symbol].text() in self.varying.fixed for symbol in symbols if symbol in self.places.leaves]):
                 return self.shapes.floats.settled(number)
             self._in_floats.update(symbols)
             plain = self.shapes.floats.exactly(number).plain
@@ -243,7 +185,7 @@ class Symbols:
 
     def _own(self, part: Part, symbol: sympy.Symbol) -> Any:
         """Returns the node of a symbol that is known inside only."""
-        if symbol in part.own or symbol in self.leaves or symbol not in self._born:
+        if symbol in part.own or symbol in self.places.leaves or symbol not in self._born:
             return part.own.get(symbol)
         tensor, kind, at = self._born[symbol]
         if not part.own_tensor(tensor):
@@ -264,7 +206,7 @@ class Symbols:
         fixed = self.varying.fixed
         before = len(fixed)
         self.draws.depend(self._in_floats)
-        fixed.update([self.leaves[symbol].text() for symbol in self._in_floats if symbol in self.leaves])
+        fixed.update([self.places.leaves[symbol].text() for symbol in self._in_floats if symbol in self.places.leaves])
         return len(fixed) > before
 
     def prune(self) -> None:
@@ -284,7 +226,7 @@ class Symbols:
         recorder = self.trace.recorder
         found = recorder.numbers.get(symbol)
         if found is None:
-            place = self.leaves.get(symbol)
+            place = self.places.leaves.get(symbol)
             if place is None and (symbol in self.shapes.floats.exact or symbol in self.draws.of):
                 number: Any = self.shapes.create_symintnode(symbol, hint=int(self.shapes.backed_var_to_val[symbol]))
                 found = recorder.placeholder(number, "number", Carried(number))
@@ -294,7 +236,7 @@ class Symbols:
                 tensor, kind, at = self._born[symbol]
                 found = recorder.quietly("call_method", kind, (self.trace.node(tensor), *at), kind)
             elif place.kind == "number":
-                number = self.numbers[place.source.reg]
+                number = self.places.numbers[place.source.reg]
                 found = recorder.placeholder(number, "number", place.source)
             else:
                 tensor = self.trace.node(place.source.value)
@@ -309,12 +251,12 @@ class Symbols:
 
     def in_words(self, text: str) -> str:
         """Returns a message of PyTorch's with what the user's code reads in the place of symbols."""
-        known = {str(symbol): symbol for symbol in (*self.leaves, *self._born, *self.trace.recorder.numbers)}
+        known = {str(symbol): symbol for symbol in (*self.places.leaves, *self._born, *self.trace.recorder.numbers)}
         return _SYMBOL.sub(lambda found: self._text(known[found[0]]) if found[0] in known else found[0], text)
 
     def _text(self, symbol: sympy.Symbol) -> str:
-        if symbol in self.leaves:
-            return self.leaves[symbol].text()
+        if symbol in self.places.leaves:
+            return self.places.leaves[symbol].text()
         if symbol in self.draws.of:
             return "(a random number)"
         if symbol in self._born:
@@ -322,12 +264,12 @@ class Symbols:
             return f"{self._call_of(self.trace.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
         return self._call_of(self.trace.recorder.numbers.get(symbol))
 
-    def _call_of(self, node: Any) -> str:
+    def _call_of(self, node: object) -> str:
         return _called(node, {hole: src.text() for hole, src in self.trace.recorder.inputs if is_a(src, Source)})
 
     def leaf(self, symbol: sympy.Symbol) -> Any:
         """Returns the node of a symbol that only the graph knows; None if the program knows it."""
-        return None if symbol in self.leaves or symbol in self.draws.of else self._leaf(symbol)
+        return None if symbol in self.places.leaves or symbol in self.draws.of else self._leaf(symbol)
 
     # -- what only the graph knows -------------------------------------------------------------------------------------
     def born(self, value: Any) -> None:
@@ -347,19 +289,19 @@ class Symbols:
         pending.clear()
         return new
 
-    def read(self, number: Any, node: Any) -> Any:
+    def read(self, number: Any, node: Node) -> Any:
         """Registers ``node`` as the source of the new symbol in ``number``; returns the number."""
         if self.trace.guards.interp.tensors.shows_layouts:
             node.meta["example_value"] = number
         self.told(self._new()[-1], node)
         return number
 
-    def told(self, symbol: sympy.Symbol, node: Any) -> None:
+    def told(self, symbol: sympy.Symbol, node: Node) -> None:
         """Registers ``node`` of the graph as the source of ``symbol``."""
         recorder = self.trace.recorder
         (recorder.own if is_a(recorder, Part) else recorder.numbers)[symbol] = node
 
-    def given(self, results: Any, node: Any) -> None:
+    def given(self, results: Any, node: Node) -> None:
         """Registers the new numbers among the ``results`` of an operator's ``node``."""
         for i, v in enumerate(results):
             if type(v) is torch.SymInt and v.node.expr.is_Symbol:
@@ -379,18 +321,15 @@ class Symbols:
         """Records a check of ``condition`` in the graph. ``error``: the type that the user's code raises, with this text, if it fails; None: unknown."""
         node = self.node(condition)
         condition.node.expect_true("", 0)
-        if error is None:
-            self.inexact = text
-        else:
-            self.errors[text] = error
+        self.trace.failures.expect(text, error)
         self.trace.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
 
-    def example(self, value: Any, src: Any) -> Any:
+    def example(self, value: Any, src: Source | Carried) -> Any:
         """Returns a graph input as the backend is shown it."""
         if type(src) is Carried:
             return self.fakes.number(value) if type(value) is torch.SymFloat else value
         if not is_a(value, Tensor):
-            return self.numbers[src.reg]
+            return self.places.numbers[src.reg]
         self.interp.eager.computing = True
         # What has been read of it is to be read anew by who traces the graph.
         self.fakes.mode.epoch += 1
@@ -413,7 +352,7 @@ class Symbols:
     def guard(self) -> None:
         """Adds what was assumed of the symbols to the guards."""
         guards = self.trace.guards
-        terms, places = self._claims()
+        terms, places = self.places.claims(self.draws)
         for term in terms:
             symbols = symbols_of(term)
             self.draws.depend(symbols)
@@ -424,7 +363,7 @@ class Symbols:
                 raise Restart("FL517", f"{python_text(term, {s: str(s) for s in symbols})} has no guard")
             guards.relation(relation)
 
-    def check(self, interp: Any) -> None:
+    def check(self, interp: Interp) -> None:
         """Checks at the end of the segment the assumptions about inlined calls and drawn numbers."""
         self.inlined.check(interp)
         self.check_draws()
@@ -432,58 +371,11 @@ class Symbols:
     def check_draws(self) -> None:
         """Checks, before a backend gets the graph, that no claim depends on a drawn number."""
         if self.draws.of:
-            self.draws.depend([symbol for term in self._claims()[0] for symbol in symbols_of(term)])
+            self.draws.depend([symbol for term in self.places.claims(self.draws)[0] for symbol in symbols_of(term)])
 
-    def _claims(self) -> tuple[list[Term], dict[sympy.Symbol, Place]]:
-        """Returns the assumptions about the symbols: the terms that must be true, and the places of their symbols."""
-        shapes, floats = self.shapes, self.shapes.floats
-        self.draws.depend(self.draws.changed())
-        own = {place: sympy.Symbol(f"leaf{i}", real=True, integer=expr.is_integer) for i, (place, expr) in enumerate(self._bound)}
-        claims: list[Any] = []
-        for place, expr in self._bound:
-            now = shapes.simplify(expr)
-            if self.leaves.get(now) != place:
-                claims.append(sympy.Eq(own[place], now, evaluate=False))
-                self._check_mark(place, expr, now)
-        for symbol in (*self.leaves, *[symbol for symbol in floats.exact if symbol.is_integer]):
-            claims += self._range(symbol, symbol in self.leaves and self.leaves[symbol].kind == "size")
-        for g in shapes.guards:
-            expr = shapes.simplify(g.expr)
-            if shapes._maybe_evaluate_static(expr, axioms=()) is None:
-                claims.append(expr)
-        terms = [floats.expanded(claim) for claim in claims] + floats.claims
-        for symbol in floats.exact:
-            now = shapes.simplify(symbol)
-            if now != symbol:
-                terms.append(Term("eq", (floats.expanded(symbol), floats.expanded(now))))
-        places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
-        return list(dict.fromkeys(terms)), places
-
-    def _range(self, symbol: sympy.Symbol, is_size: bool) -> list[Any]:
-        span = self.shapes.var_to_range.get(symbol)
-        claims = []
-        if span is not None and shapes_to(symbol, self.shapes):
-            if span.lower not in (-int_oo, sympy.S.NegativeInfinity) and (not is_size or span.lower > 0):
-                claims.append(sympy.Ge(symbol, span.lower, evaluate=False))
-            if span.upper not in (int_oo, sympy.S.Infinity) and (not is_size or span.upper < 2**62):
-                claims.append(sympy.Le(symbol, span.upper, evaluate=False))
-        return claims
-
-    def _check_mark(self, place: Place, expr: Any, now: Any) -> None:
-        """Raises `Constrained` if a size that is marked dynamic has become a constant."""
-        if place.kind != "size" or not now.is_number:
-            return
-        dims = self.varying.dims(place.source, place.source.value)
-        if place.dim in dims and dims[place.dim].marked:
-            stack = self.shapes.stacks.get(expr, ())
-            where = "{}:{}".format(*stack[-1]) if stack else None
-            how = f"{now} in this call: sizes 0 and 1 are captured by themselves" if expr.is_number else f"always {now}"
-            raise Constrained(f"{place.text()} was marked dynamic, and is {how}", where=where, stack=stack)
-
-
-def _called(node: Any, inputs: Mapping[Any, str]) -> str:
+def _called(node: object, inputs: Mapping[Node, str]) -> str:
     """Returns the call that a node of the graph makes, without the tensors that it takes."""
-    if node is None:
+    if not is_a(node, Node):
         return "(a number from the graph)"
     if node.op == "placeholder":
         return inputs.get(node, "(a number from the graph)")
@@ -497,10 +389,5 @@ def _called(node: Any, inputs: Mapping[Any, str]) -> str:
     return f"{name}()"
 
 
-def shapes_to(symbol: sympy.Symbol, shapes: ShapeEnv) -> bool:
-    """Returns whether a symbol still stands for itself."""
-    return bool(shapes.simplify(symbol) == symbol)
-
-
-def _with(args: Any, node: Any, value: float) -> Any:
+def _with(args: Any, node: Node, value: float) -> Any:
     return map_arg(args, lambda n: value if n is node else n)

@@ -26,8 +26,6 @@ FEW_CONTENTS = 2
 # So many numbers and texts in a container tell what it holds from what others hold.
 MOST_NUMBERS = 16
 TOLD_APART = (int, float, str, bytes)
-# So many values of a number are kept that a loop asks for at one place.
-MOST_ASKED = 64
 
 
 class Mode(Protocol):
@@ -69,8 +67,8 @@ class VaryingReads:
         """
         found = [hint(n) for v in values for n in numbers(v)] if reader.backing.may_be_symbolic else []
         trace = reader.trace
-        if trace.numpy:
-            found += [v for v in values if type(v) in NUMPY_SCALARS and v in trace.lazy]
+        if trace.deferred.numpy:
+            found += [v for v in values if type(v) in NUMPY_SCALARS and v in trace.deferred.numbers]
         return bool(found) and None not in found and self.values_vary(reader, f, found, few)
 
     def contents_vary(self, reader: Reader, f: Frame, obj: Any) -> bool:
@@ -87,7 +85,7 @@ class VaryingReads:
             src, shown = (trace.sources[held], False) if held in trace.sources else (src, True)
             obj = held
         text = "" if src is None else member_text(shown_by, src.text()) if shown else src.text()
-        what = self.unsteady.get(text) if obj not in trace.expanded else None
+        what = self.unsteady.get(text) if obj not in trace.containers.expanded else None
         written = obj in trace.mutations.written
         if src is None or what is None or (what == "numbers" and not written):
             return False
@@ -103,13 +101,5 @@ class VaryingReads:
         frame = f
         while frame.back is not None and is_own(frame.info.code):
             frame = frame.back
-        lessons, place = reader.lessons, (self.iteration, frame.info.code, frame.ip - 1)
-        seen = lessons.asked_numbers.setdefault(place, {})
-        # A loop may come here several times in one run.
-        others = [known for run, known in seen.items() if run is not self.marker]
-        if len(others) >= few and not any([found in known for known in others]):
-            lessons.asked_outside.add(place)
-        own = seen.setdefault(self.marker, [])
-        if place not in lessons.asked_outside and len(own) < MOST_ASKED:
-            own.append(found)
-        return place in lessons.asked_outside
+        place = self.iteration, frame.info.code, frame.ip - 1
+        return reader.lessons.numbers.ask(place, self.marker, found, few)

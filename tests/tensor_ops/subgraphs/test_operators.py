@@ -76,8 +76,8 @@ def test_an_operator_is_one_node_with_its_bodies(name: str) -> None:
     result, interp = run(program, YES, X, torch.sin)
     assert torch.equal(result, GIVES.get(name, torch.sin)(X)) and interp.trace.active
     recorder = interp.trace.recorder
-    assert [str(n.target) for n in recorder.graph.nodes if n.op == "call_function"].count(name) == 1 and len(recorder.parts) == bodies
-    assert any("sin" in str(node.target) for graph in recorder.parts.values() for node in graph.graph.nodes)
+    assert [str(n.target) for n in recorder.graph.nodes if n.op == "call_function"].count(name) == 1 and len(recorder.nested.parts) == bodies
+    assert any("sin" in str(node.target) for graph in recorder.nested.parts.values() for node in graph.graph.nodes)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -86,4 +86,4 @@ def test_an_operator_whose_body_no_graph_can_hold_breaks_the_graph(name: str) ->
     graph_break, interp = run(program, YES, X, writes)
     assert graph_break.error == "FL520" and "something that is not its own" in graph_break.reason and "test_operators.py" in graph_break.reason
     assert WRITTEN == [] and not interp.trace.mutations.written
-    assert interp.trace.recorder.parts == {} and not any([name == str(n.target) for n in interp.trace.recorder.graph.nodes])
+    assert interp.trace.recorder.nested.parts == {} and not any([name == str(n.target) for n in interp.trace.recorder.graph.nodes])

@@ -47,7 +47,7 @@ def operators(graph: Any) -> list[str]:
 
 
 def untouched(interp: Interpreter) -> bool:
-    return operators(interp.trace.recorder) == [] and not interp.trace.recorder.parts and not interp.trace.mutations.written and interp.frame is None
+    return operators(interp.trace.recorder) == [] and not interp.trace.recorder.nested.parts and not interp.trace.mutations.written and interp.frame is None
 
 
 # -- bodies: a callable as a graph, not run for real ------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_sub_graph_is_one_node_of_the_graph_around_it() -> None:
     recorder = interp.trace.recorder
     assert decided == [1] and torch.equal(value, (X + Y).relu()) and interp.nested.subgraphs == []
     assert type(recorder) is Recorder and operators(recorder)[:1] == ["invoke_subgraph"]
-    (gm,) = recorder.modules.values()
+    (gm,) = recorder.nested.modules.values()
     assert operators(gm) == ["add", "relu"] and recorder.known(value)
 
 
@@ -220,7 +220,7 @@ def test_equal_sub_graphs_share_a_module() -> None:
     interp = interpreter(X, Y)
     for fn in (step, step, lambda a, b: a * b):
         nested(interp, fn, [X, Y])
-    assert len(interp.trace.recorder.modules) == 2 and operators(interp.trace.recorder).count("invoke_subgraph") == 3
+    assert len(interp.trace.recorder.nested.modules) == 2 and operators(interp.trace.recorder).count("invoke_subgraph") == 3
 
 
 def test_a_sub_graph_gives_what_it_has_made() -> None:
@@ -247,7 +247,7 @@ def test_what_no_sub_graph_can_hold_goes_node_by_node(fn: Callable, hold: bool, 
         assert nested(interp, fn, [x, Y], hold)[1] == [decided]
     with torch.enable_grad():
         run(plain, fn, x, Y)
-    assert operators(interp.trace.recorder) == operators(plain.trace.recorder) and not interp.trace.recorder.modules
+    assert operators(interp.trace.recorder) == operators(plain.trace.recorder) and not interp.trace.recorder.nested.modules
 
 
 def test_sub_graphs_are_given_up_at_a_graph_break() -> None:

@@ -13,7 +13,6 @@ from fineline.bytecode.code import CodeInfo
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Restart
 from fineline.fx.body_recorder import Part
-from fineline.guards.facts import AMBIENT
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tensor_ops import unbacked
@@ -54,7 +53,7 @@ def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> boo
     if type(v) in SYMBOLIC:
         return _expect(interp, f, v, truth)
     if _looked_at(interp, v, truth):
-        interp.trace.assumed.append((v, truth))
+        interp.trace.failures.assumed.append((v, truth))
         return truth
     if unbacked.readable(interp, v):
         return _expect(interp, f, unbacked.read(interp, bool, v), truth)
@@ -66,13 +65,13 @@ def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> boo
 def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
     """Returns whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
     trace = interp.trace
-    if trace.recorder.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
+    if trace.recorder.traits.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
         return False
-    if trace.start_ambient.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
+    if trace.state.start.saved_tensor_hooks or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
     if not interp.backing.may_have_truth(t, truth):
         return False
-    return AMBIENT.now() == trace.start_ambient and not writes_too_early(interp, ())
+    return trace.state.is_unchanged() and not writes_too_early(interp, ())
 
 
 def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
@@ -89,4 +88,4 @@ def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
 
 def may_expect(interp: Interp) -> bool:
     """Returns whether the graph can check a number: what it has done by then can be taken back."""
-    return not (interp.trace.recorder.once or interp.trace.start_ambient.saved_tensor_hooks or writes_too_early(interp, ()))
+    return not (interp.trace.recorder.traits.once or interp.trace.state.start.saved_tensor_hooks or writes_too_early(interp, ()))

@@ -24,8 +24,10 @@ from fineline.objects import c_calls
 from fineline.objects.list_iterators import next_item
 from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
+from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
-from fineline.tracing.segment_trace import HEAP_TYPE, SINGLETONS, VALUES, SegmentTrace
+from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.segment_trace import SegmentTrace
 
 
 # -- iteration -------------------------------------------------------------------------------------------------------
@@ -144,8 +146,8 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
     trace = interp.trace
     t = type(v)
     if t in SINGLETONS or t in VALUES:
-        if trace.lazy:
-            trace.settle(v)
+        if trace.deferred.numbers:
+            trace.deferred.settle(v)
         return interp.finish(f, bool(v), then)
     if t in SYMBOLIC:
         known = decided(v)
@@ -155,8 +157,8 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
     if is_a(v, Tensor):
         if trace.active:
             interp.tensors.sign(interp, bool, (v,))
-        if trace.active and not interp.tensors.known.has(v, trace.recorder.mutated):
-            number = interp.tensors.known.number(v, trace.recorder.mutated)
+        if trace.active and not interp.tensors.known.has(v, trace.recorder.writes.storages):
+            number = interp.tensors.known.number(v, trace.recorder.writes.storages)
             if number is not None:
                 return interp.finish(f, bool(decided(number)), then)
             raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value")
@@ -180,7 +182,7 @@ def boolean(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> F
     """Delivers ``bool(v)`` as a value: a symbol, if only the graph knows it."""
     if type(v) in SYMBOLIC:
         return interp.finish(f, FUNCTIONS[bool](v), then)
-    if interp.trace.active and is_a(v, Tensor) and not interp.tensors.known.has(v, interp.trace.recorder.mutated):
+    if interp.trace.active and is_a(v, Tensor) and not interp.tensors.known.has(v, interp.trace.recorder.writes.storages):
         interp.tensors.sign(interp, bool, (v,))
         if interp.tensors.reads(interp, v):
             return interp.tensors.number(interp, f, bool, v, then)

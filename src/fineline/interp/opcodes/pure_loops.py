@@ -56,14 +56,14 @@ def handing_over(handler: Handler, loop: PureLoop) -> Handler:
 
 def _run_iterations(interp: Interp, f: Frame, loop: PureLoop) -> None:
     trace, key = interp.trace, loop.code
-    found = trace.pure.get(key)
+    found = trace.functions.pure.get(key)
     if (found is not None and not found.usable) or interp.nested.condition is not None or not may_hand_over(interp):
         return
     entry = _Entry(trace)
     given = entry.values(interp, f, loop)
     if found is None or not found.holds(trace):
         found = _look(interp, f, loop) if found is None and given is not None else PureFunction()
-        trace.pure[key] = found
+        trace.functions.pure[key] = found
     found.usable = found.usable and given is not None and found.fn is not None and found.is_within(interp.limits.depth)
     if not found.usable:
         return

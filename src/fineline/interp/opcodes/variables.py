@@ -52,9 +52,9 @@ def SWAP(interp: Interp, f: Frame, arg: int) -> None:
 
 def LOAD_CONST(interp: Interp, f: Frame, arg: int) -> None:
     value = f.info.code.co_consts[arg]
-    if interp.trace.lazy:
+    if interp.trace.deferred.numbers:
         # It may be the very number that was passed in.
-        interp.trace.settle(value)
+        interp.trace.deferred.settle(value)
     f.stack.append(value)
 
 
@@ -134,7 +134,7 @@ def LOAD_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
     if arg & 1:
         f.stack.append(NULL)
     name = f.info.names[arg >> 1]
-    cache = interp.trace.global_values.get(f.globals)
+    cache = interp.trace.namespaces.global_values.get(f.globals)
     if cache is not None and name in cache:
         f.stack.append(cache[name])
         return
@@ -156,7 +156,7 @@ def _global_write(interp: Interp, f: Frame, name: str) -> None:
     if trace.active:
         src = trace.pin(f.globals, f"globals of {f.globals.get('__name__')}")
         trace.mutations.note(f.globals, src, name)
-        trace.global_values.pop(f.globals, None)
+        trace.namespaces.forget_globals(f.globals)
 
 
 def DELETE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:

@@ -33,6 +33,7 @@ from fineline.frames.graph_breaks import (
     RestartSpecialized,
     Uncompiled,
 )
+from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import user_stack
 from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.interpreter import FLEETING, Interpreter
@@ -323,7 +324,7 @@ class CaptureSession:
             self._begin(failed, snapshot, e, "failure")
             raise
         after.entry_point.observe((*snapshot.roots, value), {})
-        interp.tensors.known.carry(graph_break.fn, interp.trace.recorder.mutated)
+        interp.tensors.known.carry(graph_break.fn, interp.trace.recorder.writes.storages)
         self._begin(after, snapshot, value, "result")
         return value
 
@@ -399,9 +400,9 @@ class CaptureSession:
         interp.fail(e.error, e.text, False)
         if not interp.backing.real:
             raise Restart(e.error, e.text) from None
-        if interp.trace.start_ambient.inference_mode != torch.is_inference_mode_enabled():
+        if interp.trace.state.start.inference_mode != torch.is_inference_mode_enabled():
             # The context cannot leave its graph; if it is entered between two graphs, it is a value like others.
-            self.region.lessons.learn("inference_mode_breaks", True)
+            self.region.lessons.limit_graphs(GraphLimits(inference_mode_breaks=True))
         elif not self._move_out(e):
             move_out(self.region.lessons, interp.frame)
 
@@ -553,7 +554,7 @@ class CaptureSession:
         if untouched:
             self.take_back()
         inputs = bool(interp.trace.recorder.inputs)
-        rerun = fake or (untouched and (not (inputs and interp.trace.recorder.mutated) or bool(interp.trace.mutations.storages)))
+        rerun = fake or (untouched and (not (inputs and interp.trace.recorder.writes.storages) or bool(interp.trace.mutations.storages)))
         args, kwargs = self.call
         self._release()
         if is_a(error, NotOneGraph):
@@ -572,7 +573,7 @@ class CaptureSession:
     def _move_out(self, e: NotReconstructible) -> bool:
         """Makes the next capture keep out of its graphs what they cannot contain; returns whether that is known to help."""
         if is_a(e, Uncompiled):
-            self.region.lessons.learn(*e.lesson)
+            self.region.lessons.limit_graphs(e.limits)
             return True
         return make_outside(self.region, self.entry_point, e.called_at)
 
@@ -609,7 +610,7 @@ class CaptureSession:
             interp.trace.symbols.close()
             interp.trace.symbols = None
         interp.tensors.known.clear()
-        interp.trace.texts.clear()
+        interp.trace.deferred.texts.clear()
         if self.behind is None and not self.mode.trial:
             # The writes of a trial still have to be undone.
             interp.trace.mutations.forget()

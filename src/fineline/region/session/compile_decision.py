@@ -28,7 +28,7 @@ def keep(
     recorder = writer.trace.recorder
     n, places, least = recorder.calls, recorder.places, region.graphs.min_operators
     few = n < least and not (declared or entry_point.declared)
-    small = n > 0 and (recorder.only_state or few)
+    small = n > 0 and (recorder.traits.only_state or few)
     kind = "eager" if small else "captured"
     compile_graph: Callable[..., Callable] = _as_it_is if small else region.graphs.compile
     tally = region.watch.tally

@@ -73,11 +73,9 @@ def _leave_out(region: CapturingRegion, entry_point: EntryPoint, live: tuple, re
 
 
 def _leave(region: CapturingRegion, code: CodeType) -> bool:
-    known = code in region.lessons.eager_functions or code is getattr(region.fn, "__code__", None)
-    if known or is_own(code) or code.co_flags & _SUSPENDED:
+    if code is getattr(region.fn, "__code__", None) or is_own(code) or code.co_flags & _SUSPENDED:
         return False
-    region.lessons.eager_functions[code] = EagerFunction(False, "FL448", "has a program for each value of what it is given")
-    return True
+    return region.lessons.functions.leave(code, EagerFunction(False, "FL448", "has a program for each value of what it is given"))
 
 
 def given_up(region: CapturingRegion, error: str, text: str) -> None:

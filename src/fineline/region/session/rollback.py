@@ -21,17 +21,17 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
     """
     trace = interp.trace
     recorder = trace.recorder
-    if not trace.active or recorder.once or not recorder.harmless():
+    if not trace.active or recorder.traits.once or not recorder.harmless():
         return False
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         # Under the user's own fake mode there are no symbols.
         return False
-    if trace.start_ambient.saved_tensor_hooks:
+    if trace.state.start.saved_tensor_hooks:
         # The hooks have been called already.
         return False
     if not first and (interp.nested.inference_modes or forward_ad._current_level >= 0):
         return False
-    return not any([storage_of(src.value) in recorder.mutated for _, src in recorder.inputs if is_a(src.value, Tensor)])
+    return not any([storage_of(src.value) in recorder.writes.storages for _, src in recorder.inputs if is_a(src.value, Tensor)])
 
 
 def amid_transforms(entry: bool) -> bool:
@@ -57,11 +57,11 @@ class Checkpoint:
         interp.trace.mutations.undo()
         leave_dual_levels(level)
         interp.nested.leave_inference_modes()
-        restore(interp.trace.start_ambient)
+        restore(interp.trace.state.start)
         if SCOPE.blocks is not self._blocks:
             SCOPE.set_blocks(self._blocks)
         if self._hidden is not None:
             put_back_hidden(self._hidden)
         # Other threads draw from the same generators: their draws stay if the capture itself cannot have drawn.
         if interp.backing.may_have_drawn():
-            put_back(interp.trace.random)
+            put_back(interp.trace.state.random)

@@ -88,7 +88,7 @@ class SegmentEnd:
 
     def _tell_texts(self) -> None:
         """Notes that texts that vary before a graph break vary after it, and so does a result made from them or from such numbers."""
-        texts, snapshot, graph_break = self._interp.trace.texts, self.snapshot, self._graph_break
+        texts, snapshot, graph_break = self._interp.trace.deferred.texts, self.snapshot, self._graph_break
         for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if v in texts]:
             for entry_point in self._entry_points():
                 entry_point.varying.add_text(name)

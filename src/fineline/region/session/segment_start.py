@@ -48,7 +48,7 @@ def register(interp: Interpreter, entry_point: EntryPoint, values: Any, names: l
     """Registers the live values after a graph break; the last one is the result or the exception of the eager call."""
     trace = interp.trace
     roots = [trace.guards.root(i, name, v) for i, (v, name) in enumerate(zip(values, names, strict=True))]
-    trace.given = roots[-1]
+    trace.classes.given = roots[-1]
     return tuple([_register(interp, entry_point, v, src) for v, src in zip(values, roots, strict=True)])
 
 

@@ -18,7 +18,7 @@ from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
-from fineline.identity import AddressSet, IdentitySet
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.c_calls import deep_plain
 from fineline.objects.c_calls import describe as describe_native
@@ -32,7 +32,8 @@ from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import identify, known_code
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.segment_trace import SINGLETONS, SegmentTrace, is_value
+from fineline.tracing.plain_values import SINGLETONS, is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 # So often may a function that PyTorch's own mark allows change something, as one does that fills a table at its first call; then it
 # breaks the graph for good.
@@ -52,10 +53,10 @@ class OpaqueCall:
         self.known = IdentitySet(inputs)
         self.versions = [(t, interp.backing.memory(interp, t)._version) for t in inputs if not t.is_inference()]
         # All that it reads goes through the mutation log again, and is noted there.
-        self.expanded, trace.expanded = trace.expanded, AddressSet()
+        self.expanded = trace.containers.begin_anew()
         self.met: list[tuple[str, Any, str]] = []
         trace.mutations.met = self.met
-        trace.global_values.clear()
+        trace.namespaces.global_values.clear()
         # The frame of the function, when it is one of Python.
         self.frame: Frame | None = None
         # Whether it has run an operator, and whether it has looked at the numbers in a tensor: then what it gives besides depends on them.
@@ -71,7 +72,7 @@ class OpaqueCall:
         """Ends the opaque call."""
         trace = interp.trace
         interp.nested.opaque = trace.mutations.met = None
-        trace.expanded.update(self.expanded)
+        trace.containers.expanded.update(self.expanded)
 
     def raised(self, interp: Interp) -> None:
         """Ends the opaque call with an exception; if operators have run, the capture fails, because no node represents them."""
@@ -129,7 +130,7 @@ class OpaqueCall:
             raise broken(interp, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
             # On fake tensors it has not happened: it is going to, on the real ones.
-            interp.lessons.broken_contracts[self.fn.__code__] += interp.backing.real if self.changed else MOST_CHANGES
+            interp.lessons.functions.broken_contracts[self.fn.__code__] += interp.backing.real if self.changed else MOST_CHANGES
         interp.fail("FL107", _but(self.fn, text), False)
 
     def given_by(self, interp: Interp, fn: Any, value: Any) -> None:
@@ -190,10 +191,10 @@ def call_allowed(call: Call, rule: Rule) -> Frame | None:
     # PyTorch's own mark promises less of an autograd.Function than is needed here.
     if interp.nested.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
         return interp.call_plainly(call.frame, fn, call.args, call.kwargs, call.then)
-    if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
+    if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.functions.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(call.trace, fn)
         raise call.graph_break("FL107", _but(fn, "it has not kept the contract before"))
-    if interp.trace.texts:
+    if interp.trace.deferred.texts:
         make_first(call, leaves(call.values()))
     settle_first(call, str(rule))
     try:

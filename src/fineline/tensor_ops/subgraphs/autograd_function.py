@@ -22,7 +22,7 @@ from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.segment_trace import is_value
+from fineline.tracing.plain_values import is_value
 
 
 def apply_function(call: Call) -> Frame | None:

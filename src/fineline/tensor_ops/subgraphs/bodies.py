@@ -31,7 +31,8 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
 from fineline.tracing.interp import BodyInterp, Interp
 from fineline.tracing.mutation_log import EMPTY, MutationLog, contents
-from fineline.tracing.segment_trace import PLAIN_TENSORS, SegmentTrace, is_value
+from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
+from fineline.tracing.segment_trace import SegmentTrace
 
 _CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
 # Nobody keeps count of those of these that the captured code makes.
@@ -248,7 +249,7 @@ class Bodies:
     def module(self, body: Body, name: str, single: bool = False) -> CapturedGraph:
         """Returns the graph of a body, which takes its holes and all that is lifted; ``single``: it gives a tensor, and not a tuple."""
         outputs = body.nodes[0] if single else tuple(body.nodes)
-        self.interp.trace.recorder.fatal |= body.recorder.fatal
+        self.interp.trace.recorder.traits.fatal |= body.recorder.traits.fatal
         return body.recorder.graph_of(outputs, [t for _, t, _ in self._tensors()], self._numbers(), name)
 
     def _tensors(self) -> list[tuple[Body, Tensor, Any]]:

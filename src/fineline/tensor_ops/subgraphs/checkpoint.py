@@ -19,7 +19,8 @@ from fineline.tensor_ops.subgraphs.autograd_function import see_closed
 from fineline.tensor_ops.subgraphs.bodies import Bodies, NoBody, computed
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.segment_trace import PARTIAL, is_value
+from fineline.tracing.plain_values import is_value
+from fineline.tracing.segment_trace import PARTIAL
 
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
 

@@ -29,7 +29,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
 from fineline.torch_facts.random_state import put_back, random_states
 from fineline.tracing.interp import Interp
-from fineline.tracing.segment_trace import PLAIN_TENSORS, is_value
+from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
 
 # Whoever sets one of these says something that the graphs do not.
 BEYOND_BACKWARD = ("jvp", "vjp", "vmap", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call")
@@ -119,7 +119,7 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
     states = random_states()
     ctx = Unasked() if interp.nested.in_backward else Context(needed(args))
     interp.trace.kept.append(ctx)
-    trial = interp.nested.make_trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.assumed or interp.backing.switches))
+    trial = interp.nested.make_trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.failures.assumed or interp.backing.switches))
     try:
         with nullcontext() if interp.backing.real else computing(interp):
             graphs = _capture(interp, cls, ctx, args, trial)
@@ -139,7 +139,7 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
             outside.rule = graph_break.rule
             raise outside from None
         return None
-    interp.trace.recorder.mutated |= trial.recorder.mutated.touched
+    interp.trace.recorder.writes.storages |= trial.recorder.writes.storages.touched
     if interp.tensors.undoable:
         interp.trace.mutations.take_over(trial.mutations)
     return graphs
@@ -224,7 +224,7 @@ def _dirty(interp: Interp, ctx: Context, trial: Any, outs: tuple) -> tuple[int, 
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
     dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
     storages = {interp.backing.memory(interp, trial.given[i]).untyped_storage()._cdata for i in dirty}
-    if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.mutated.touched <= storages:
+    if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.writes.storages.touched <= storages:
         raise NotCapturable
     if not all([any([t is out for out in outs]) for t in marked]):
         raise NotCapturable

@@ -25,7 +25,7 @@ from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell
 from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.segment_trace import PLAIN_TENSORS
+from fineline.tracing.plain_values import PLAIN_TENSORS
 
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
@@ -54,7 +54,7 @@ class Subgraph:
             return None
         inside = [t.untyped_storage()._cdata for t in made]
         around = {t.untyped_storage()._cdata for t in operands}
-        if len(set(inside)) < len(inside) or not around.isdisjoint([*inside, *recorder.mutated]):
+        if len(set(inside)) < len(inside) or not around.isdisjoint([*inside, *recorder.writes.storages]):
             return None
         return made
 

@@ -1,0 +1,55 @@
+"""Values that guards compare by value, or that stay what they are, and keys that C finds without running the user's code."""
+
+from __future__ import annotations
+
+import enum
+import re
+import types
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.attention import SDPBackend
+
+from fineline.cpython.numpy_scalars import NUMPY_SCALARS
+from fineline.kinds import is_a
+from fineline.policy.selector import PYBIND
+from fineline.tracing.classes_made_anew import HEAP_TYPE
+
+PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
+SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
+VALUES = frozenset(
+    {int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, SDPBackend, *NUMPY_SCALARS}
+)  # fmt: skip
+PINNED = (
+    type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, enum.Enum, re.Pattern,
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.finfo, torch.iinfo,
+)  # fmt: skip
+# Numbers whose guards may be deferred, and which may be symbols.
+LAZY = (float, int)
+
+
+def is_value(v: Any) -> bool:
+    """Returns whether ``v`` is compared by value: it has no identity that a program could tell apart."""
+    t = type(v)
+    if t in SINGLETONS or t in VALUES:
+        return t is not slice or (is_value(v.start) and is_value(v.stop) and is_value(v.step))
+    if t is tuple or t is frozenset or t is torch.Size:
+        return all(is_value(x) for x in v)
+    if t is types.BuiltinFunctionType:
+        # Bound to an object, it is that object's; a class may be one that each call makes.
+        of = v.__self__
+        return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not of.__flags__ & HEAP_TYPE) or type(of).__name__.startswith(PYBIND)
+    return is_a(v, PINNED)
+
+
+def hashes_plainly(k: object) -> bool:
+    """Returns whether ``k`` is a key that C finds without asking the user's code."""
+    t = type(k)
+    if t is str or is_a(k, (Tensor, *PINNED)):
+        return True
+    if is_a(k, (tuple, frozenset)):
+        return all([hashes_plainly(x) for x in k])
+    return not is_a(t.__hash__, types.FunctionType) and not is_a(t.__eq__, types.FunctionType)
