@@ -13,6 +13,7 @@ from fineline.exception_slots import TRACEBACK
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.stub_frames import Place, is_own, is_stand_in
 from fineline.stacks import PROGRAM
+from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -189,7 +190,7 @@ class ShownPlace(Place):
         TRACEBACK.__set__(e, tb)
 
 
-def check_depth(interp: Any) -> None:
+def check_depth(interp: Interp) -> None:
     """Raises `RecursionError` where eager code would: captured code adds no frames to Python's stack."""
     interp.max_depth = max(sys.getrecursionlimit() - frames_below(), SHALLOW)
     if interp.depth > interp.max_depth:
