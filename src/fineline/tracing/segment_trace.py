@@ -71,7 +71,10 @@ F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
 
 
 class SegmentTrace:
-    """Everything that belongs to one segment: from a call's start, or a graph break, to the next graph break or the return."""
+    """Everything that belongs to one segment: from a call's start, or a graph break, to the next graph break or the return.
+
+    What most reads ask for lies here. The rest lies in parts by subject, each in a file of its name.
+    """
 
     __slots__ = (
         "active", "classes", "containers", "deferred", "failures", "functions", "guards", "kept", "made", "mutations", "namespaces", "recorder",
