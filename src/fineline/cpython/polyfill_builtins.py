@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from operator import index, length_hint
+from operator import index
 from typing import Any
 
 from fineline.cpython.polyfill_iterators import CallableIterator, ReversedSequence
@@ -19,10 +19,8 @@ _TOTAL_ORDER = (int, str)
 
 
 def ask_length(iterable: Any) -> None:
-    """Asks for a length, as C does before it fills a list; only for the user methods that this runs."""
-    if special(iterable, "__length_hint__") is not MISSING:
-        length_hint(iterable, 8)
-    elif hasattr(type(iterable), "__len__"):
+    """Asks for a length, as C does before it fills a list; only for the user method that this runs. Asks for no ``__length_hint__``."""
+    if special(iterable, "__len__") is not MISSING:
         try:
             len(iterable)
         except TypeError:

@@ -120,9 +120,6 @@ class ReversedSequence(Lazy):
         self.index = len(sequence) - 1
         self.source = sequence
 
-    def __length_hint__(self) -> int:
-        return self.index + 1
-
     def __next__(self) -> Any:
         index = self.index
         if index < 0:

@@ -18,21 +18,24 @@ from fineline.tracing.interp import Interp
 
 def LOAD_ATTR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
-    return _reading(f, load_attr(interp, f, obj, name), obj, name)
+    frame = load_attr(interp, f, obj, name)
+    if frame is not None and frame.back is f:
+        # `left` knows it by this.
+        frame.then = Delivery(_gives, frame.then, obj, name)
+    return frame
 
 
 def LOAD_METHOD(interp: Interp, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
-    return _reading(f, load_method(interp, f, obj, name), obj, name)
+    frame = load_method(interp, f, obj, name)
+    if frame is not None and frame.back is f:
+        frame.then = Delivery(_gives, frame.then, obj, name)
+    return frame
 
 
 def read_attribute(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Frame | None:
     """Delivers ``getattr(obj, name)``."""
-    return _reading(f, load_attr(interp, f, obj, name, then), obj, name)
-
-
-def _reading(f: Frame, frame: Frame | None, obj: Any, name: str) -> Frame | None:
-    """Marks the frame that is to run for a read, so that `left` knows it."""
+    frame = load_attr(interp, f, obj, name, then)
     if frame is not None and frame.back is f:
         frame.then = Delivery(_gives, frame.then, obj, name)
     return frame

@@ -369,11 +369,13 @@ LOADERS: tuple[Loader, ...] = (
     Loader(module_getattr, (ABSENT,)),
 )
 # The same by kind, and by name and kind for the names that some are for alone.
-_BY_KIND = [tuple([at.load for at in LOADERS if kind in at.kinds and at.names is None]) for kind in range(PLAIN + 1)]
-_BY_NAME = {
-    name: [tuple([at.load for at in LOADERS if kind in at.kinds and (at.names is None or name in at.names)]) for kind in range(PLAIN + 1)]
-    for name in {name for at in LOADERS for name in at.names or ()}
-}
+_BY_KIND = tuple([tuple([at.load for at in LOADERS if kind in at.kinds and at.names is None]) for kind in range(PLAIN + 1)])
+_BY_NAME = types.MappingProxyType(
+    {
+        name: tuple([tuple([at.load for at in LOADERS if kind in at.kinds and name in (at.names or (name,))]) for kind in range(PLAIN + 1)])
+        for name in {name for at in LOADERS for name in at.names or ()}
+    }
+)
 _NOT_GENERIC = (python_getattribute, c_getattribute)
 
 

@@ -1,8 +1,12 @@
-"""Attribute writes and deletions, as `object.__setattr__` and its kin do them, with what they change in the mutation log."""
+"""Attribute writes and deletions, as `object.__setattr__` and its kin do them, with what they change in the mutation log.
+
+As with reads, the order in which Python looks is data: `STORERS` and `DELETERS`.
+"""
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +14,20 @@ from torch import Tensor
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
-from fineline.objects.type_info import C_DATA, GENERIC_MODULES, MISSING, PLAIN, PROPERTY, PY_DATA, PY_OTHER, dict_of, raw_lookup, type_info
+from fineline.objects.attribute_reads import NEXT, Loaded
+from fineline.objects.type_info import (
+    C_DATA,
+    GENERIC_MODULES,
+    MISSING,
+    PLAIN,
+    PROPERTY,
+    PY_DATA,
+    PY_OTHER,
+    TypeInfo,
+    dict_of,
+    raw_lookup,
+    type_info,
+)
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
@@ -59,24 +76,47 @@ def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
 
 
 def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
-    """Stores an attribute as ``object.__setattr__`` does."""
-    trace = interp.trace
-    info = type_info(trace, type(obj))
-    kind, descr = info.look(trace, name)
-    if kind == PROPERTY:
-        if descr.fset is None:
-            _of_object(obj, setattr)(obj, name, value)
-            return None
-        return interp.call(f, descr.fset, [obj, value], None, interp.discard)
+    """Stores an attribute as ``object.__setattr__`` does: by the first of `STORERS` that applies."""
+    info = type_info(interp.trace, type(obj))
+    kind, descr = info.look(interp.trace, name)
+    for store in STORERS:
+        frame = store(interp, f, obj, name, value, info, kind, descr)
+        if frame is not NEXT:
+            return frame
+    # C complains.
+    object.__setattr__(obj, name, value)
+    return None
+
+
+def set_property(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Calls the setter of a property; without one, C raises."""
+    if kind != PROPERTY:
+        return NEXT
+    if descr.fset is None:
+        _of_object(obj, setattr)(obj, name, value)
+        return None
+    return interp.call(f, descr.fset, [obj, value], None, interp.discard)
+
+
+def set_by_descriptor(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Calls the ``__set__`` of another descriptor in Python."""
     method = _of_descriptor(kind, descr, "__set__", "__delete__")
-    if method is not None:
-        return interp.call(f, method, [descr, obj, value], None, interp.discard)
-    if kind == C_DATA or (name == "__dict__" and info.has_dict):
-        write_member(interp, obj, descr, name, value)
-        return None
+    return NEXT if method is None else interp.call(f, method, [descr, obj, value], None, interp.discard)
+
+
+def set_member(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Writes a slot, or what C keeps of the object."""
+    if kind != C_DATA and not (name == "__dict__" and info.has_dict):
+        return NEXT
+    write_member(interp, obj, descr, name, value)
+    return None
+
+
+def set_in_instance(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Writes into the instance's dict."""
     if not info.has_dict:
-        object.__setattr__(obj, name, value)
-        return None
+        return NEXT
+    trace = interp.trace
     d = dict_of(obj, info)
     src = trace.dict_source(obj, d)
     if src is not None:
@@ -84,6 +124,11 @@ def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> 
         trace.namespaces.forget_globals(d)
     d[name] = value
     return None
+
+
+STORERS: tuple[Callable[[Interp, Frame, Any, str, Any, TypeInfo, int, Any], Loaded], ...] = (
+    set_property, set_by_descriptor, set_member, set_in_instance,
+)  # fmt: skip
 
 
 def write_member(interp: Interp, obj: Any, descr: Any, name: str, value: Any) -> None:
@@ -131,29 +176,57 @@ def delete_attr(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
 
 
 def generic_delete(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
-    trace = interp.trace
-    info = type_info(trace, type(obj))
-    kind, descr = info.look(trace, name)
-    if kind == PROPERTY and descr.fdel is None:
-        # Whatever the object's dict has under that name.
+    """Deletes an attribute as ``object.__delattr__`` does: by the first of `DELETERS` that applies."""
+    info = type_info(interp.trace, type(obj))
+    kind, descr = info.look(interp.trace, name)
+    for delete in DELETERS:
+        frame = delete(interp, f, obj, name, info, kind, descr)
+        if frame is not NEXT:
+            return frame
+    # C complains.
+    object.__delattr__(obj, name)
+    return None
+
+
+def delete_property(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Calls the deleter of a property; without one, C raises, whatever the object's dict has under that name."""
+    if kind != PROPERTY:
+        return NEXT
+    if descr.fdel is None:
         _of_object(obj, delattr)(obj, name)
-    if kind == PROPERTY:
-        return interp.call(f, descr.fdel, [obj], None, interp.discard)
+    return interp.call(f, descr.fdel, [obj], None, interp.discard)
+
+
+def delete_by_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Calls the ``__delete__`` of another descriptor in Python."""
     method = _of_descriptor(kind, descr, "__delete__", "__set__")
-    if method is not None:
-        return interp.call(f, method, [descr, obj], None, interp.discard)
-    if is_a(obj, (type, Tensor)) or kind == C_DATA or not info.has_dict or name == "__dict__":
-        raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
+    return NEXT if method is None else interp.call(f, method, [descr, obj], None, interp.discard)
+
+
+def delete_eagerly(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Breaks the graph where no log takes a deletion back: of slots, and of attributes of classes and tensors."""
+    if not is_a(obj, (type, Tensor)) and kind != C_DATA and info.has_dict and name != "__dict__":
+        return NEXT
+    raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
+
+
+def delete_in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
+    """Deletes from the instance's dict."""
+    trace = interp.trace
     d = dict_of(obj, info)
     src = trace.dict_source(obj, d)
     if name not in d:
         if src is not None:
             trace.read_absent(d, src, name)
-        object.__delattr__(obj, name)
-        return None
+        return NEXT
     if src is not None:
         trace.guard_presence(d, src, name)
         trace.mutations.note(d, src, name)
         trace.namespaces.forget_globals(d)
     del d[name]
     return None
+
+
+DELETERS: tuple[Callable[[Interp, Frame, Any, str, TypeInfo, int, Any], Loaded], ...] = (
+    delete_property, delete_by_descriptor, delete_eagerly, delete_in_instance,
+)  # fmt: skip

@@ -12,7 +12,6 @@ from fineline.exception_slots import TRACEBACK
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.stub_frames import Place, is_own, is_stand_in
 from fineline.stacks import PROGRAM
-from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SegmentTrace
 
