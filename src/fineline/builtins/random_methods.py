@@ -91,7 +91,7 @@ def _draw(call: Call) -> Frame | None:
 def _number(interp: Interp, fn: Any, args: list, kwargs: dict, place: Any) -> Any:
     """Returns a symbol for the number that the program is going to draw; None if it can't be one."""
     kind = KINDS.get(fn)
-    if kind is None or not interp.restartable or interp.opaque is not None or interp.subgraphs or interp.merged is not None or interp.indices:
+    if kind is None or not interp.restartable or interp.opaque is not None or interp.merged is not None or interp.indices:
         return None
     src = interp.trace.sources.get(args[0]) if args else None
     if src is None or not _is_plain(kind.generator, args[0]):

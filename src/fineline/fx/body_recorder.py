@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import operator
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.fx import Node
 
+from fineline.fx.graph_equality import same_graph
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.output_fixups import without_modes
 from fineline.fx.recorder import Recorder
-from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.kinds import is_a
 
 
 class Part(Recorder):
     """A graph of its own. Of ``numbers`` there are those that are lifted, by what they stand for: the node, and the number itself."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self) -> None:
+        super().__init__()
+        # The operands: their nodes, and the tensors or numbers.
+        self.holes: list[tuple[Node, Any]] = []
         # The nodes of symbols that it knows alone, and of what is computed of them.
         self.own: dict[Any, Node] = {}
         self.computed: dict[Any, Any] = {}
 
-    def own_tensor(self, t: Tensor) -> bool:
-        """Returns whether it has been made here."""
+    def hole(self, t: Any, name: str = "operand") -> Node:
+        """Returns a tensor, or a number, that the operator is going to hand in."""
+        node = self._hole(t, f"{name}_{len(self.holes)}")
+        self.holes.append((node, t))
+        return node
+
+    def given(self) -> list[Tensor]:
+        """Returns all tensors that are not its own."""
+        return [t for _, t in self.holes if is_a(t, Tensor)]
+
+    def made(self, t: Tensor) -> bool:
+        """Returns whether it was made here."""
         return self.known(t)
 
     def number(self, n: Any) -> Node:
@@ -47,33 +62,102 @@ class Part(Recorder):
         return graph_module(self.graph, name, self.parts | self.modules)
 
 
-class BodyRecorder(Part, SubRecorder):
-    """A sub-graph that is held whole or thrown away; nothing of it reaches ``parent`` before that is known."""
+class BodyRecorder(Part):
+    """A graph that takes the tensors that it uses from around it as further inputs. Nothing of it reaches ``parent`` before it is whole."""
 
     def __init__(self, parent: Recorder) -> None:
-        super().__init__(parent)
-        self.inputs = []
-        self.holes: list[tuple[Node, Tensor]] = []
+        super().__init__()
+        self.parent = parent
+        # What is known of the tensors from around it.
+        self.unmeasured = set(parent.unmeasured)
+        # The tensors that are lifted: the node, the tensor, and how the outermost graph is to read it, if it does not know it yet.
+        self.lifted: list[tuple[Node, Tensor, tuple[str, Any] | None]] = []
 
-    def own_tensor(self, t: Tensor) -> bool:
-        return self.made(t)
+    # -- while it runs -------------------------------------------------------------------------------------------------
+    def find(self, t: Tensor) -> Node | None:
+        node = super().find(t)
+        return self._lift(t, None) if node is None and self.parent.known(t) else node
 
-    def hole(self, t: Any) -> Node:
-        """Returns a tensor, or a number, that the operator is going to hand in."""
-        node = self._hole(t, f"operand_{len(self.holes)}")
-        self.holes.append((node, t))
+    def known(self, t: Tensor) -> bool:
+        return super().known(t) or self.parent.known(t)
+
+    def measured(self, t: Any) -> bool:
+        return super().measured(t) if super().known(t) else self.parent.measured(t)
+
+    def made(self, t: Tensor) -> bool:
+        return super().known(t) and not any([t is other for other in self.operands])
+
+    def placeholder(self, t: Tensor, name: str, source: Any) -> Node:
+        return self._lift(t, (name, source))
+
+    def _lift(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+        node = self._hole(t, f"arg_{len(self.lifted)}")
+        if not self.parent.measured(t):
+            self.unmeasured.add(node)
+        self.lifted.append((node, t, read))
         return node
 
+    # -- in the end ----------------------------------------------------------------------------------------------------
+    @property
+    def operands(self) -> list[Tensor]:
+        return [t for _, t, _ in self.lifted]
+
     def given(self) -> list[Tensor]:
-        """Returns all tensors that are not its own."""
-        return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
+        return [*self.operands, *super().given()]
 
     def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
         """Returns what stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
-        return self._outer(t, read)
+        node = self.parent.find(t)
+        if node is None:
+            assert read is not None
+            node = self.parent.placeholder(t, *read)
+        return node
 
     def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:
         """Returns the graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
         return self.finished(
             outputs, [*[node for node, _ in self.holes], *[self.find(t) or self._lift(t, None) for t in tensors]], numbers, name
         )
+
+    def invoke(self, target: Any, outputs: list[Tensor], numbers: list[tuple[Any, Node]]) -> None:
+        """Adds one node to the parent's graph that runs this one, and gives ``outputs``. Equal graphs of the whole segment share a module.
+
+        ``numbers``: those that are lifted, with their nodes in the parent's graph.
+        """
+        parent, top = self.parent, self.outermost()
+        operands = [self.node_outside(t, read) for _, t, read in self.lifted]
+        gm = self.graph_of(tuple([self.find(t) for t in outputs]), self.operands, [n for n, _ in numbers], "Subgraph")
+        gm.meta["fineline_operands"] = [*map(_facts, self.operands), *[type(n) for n, _ in numbers]]
+        attribute = next((known for known, other in top.shared.items() if _same(gm, other)), None)
+        if attribute is None:
+            attribute = f"subgraph_{len(top.shared)}"
+            top.shared[attribute] = gm
+        parent.modules[attribute] = top.shared[attribute]
+        module = parent.quietly("get_attr", attribute, (), attribute)
+        node = parent.quietly("call_function", target, (module, attribute, *operands, *[outer for _, outer in numbers]), target.name())
+        if not self.unmeasured.isdisjoint(self.graph.nodes):
+            parent.unmeasured.add(node)
+        for i, t in enumerate(outputs):
+            parent._nodes[t] = (weakref.ref(t), (node, operator.getitem, i))
+        parent.calls += self.calls
+        parent.places += self.places
+        parent.only_state = parent.only_state and self.only_state
+        parent.scattered, parent.fatal = parent.scattered or self.scattered, parent.fatal or self.fatal
+        parent.once, parent.leaves = parent.once or self.once, parent.leaves or self.leaves
+        parent.mutated |= self.mutated
+        parent.addresses += self.addresses
+
+    def outermost(self) -> Recorder:
+        """Returns the recorder of the whole segment, or of the autograd function that this stands in."""
+        top: Recorder = self
+        while is_a(top, BodyRecorder):
+            top = top.parent
+        return top
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a.meta["fineline_operands"] == b.meta["fineline_operands"]) and same_graph(a._graph, b._graph)
+
+
+def _facts(t: Tensor) -> tuple:
+    return (t.dtype, t.device, t.shape, t.stride() if t.layout is torch.strided else t.layout, t.requires_grad)

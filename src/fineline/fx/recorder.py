@@ -155,8 +155,6 @@ class Recorder:
         self.numbers: dict[Any, Any] = {}
         # Graphs that a node of this one runs, by the attribute's name.
         self.modules: dict[str, GraphModule] = {}
-        # Tensors that one of these has made and does not give; what takes that graph apart, if one is used after all.
-        self.hidden: AddressMap[tuple[Callable[[], Any], Callable[[], None]]] = AddressMap()
         # ... of the outermost: all such graphs at any depth, as backends know them by their names.
         self.shared: dict[str, GraphModule] = {}
         # The addresses of storages that an operator wrote into; what keeps these from being given to others after a storage's death.
@@ -201,7 +199,7 @@ class Recorder:
         """Returns the node that made ``t``, if this graph did."""
         entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
-            return self._found_inside(t) if self.hidden else None
+            return None
         made = entry[1]
         if type(made) is tuple:
             parent, read, key = made
@@ -210,15 +208,8 @@ class Recorder:
             self._nodes[t] = (entry[0], made)
         return made
 
-    def _found_inside(self, t: Tensor) -> Node | None:
-        found = self.hidden.get(t)
-        if found is None or found[0]() is not t:
-            return None
-        found[1]()
-        return self.find(t)
-
     def known(self, t: Tensor) -> bool:
-        entry = self._nodes.get(t) or self.hidden.get(t)
+        entry = self._nodes.get(t)
         return entry is not None and entry[0]() is t
 
     def placeholder(self, t: Any, name: str, source: Any) -> Node:
@@ -332,4 +323,3 @@ class Recorder:
 
     def forget(self) -> None:
         self._nodes.clear()
-        self.hidden.clear()

@@ -54,14 +54,14 @@ from fineline.symbolic.arithmetic import numbers
 from fineline.symbolic.floats import hint
 from fineline.tensor_ops.numpy_arrays import Arrays
 from fineline.tensor_ops.subgraphs.allow_in_graph import OpaqueCall
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
+from fineline.tracing.interp import CaptureHost, FrameCaller, InterpreterOptions, SubInterp
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.subgraph_rules import SubGraphRules
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
 
 _NULLS = (NULL,) * 64
@@ -92,8 +92,8 @@ class Interpreter:
     failure: tuple[str, str] | None = None
     failed_at: tuple[str, int] = ("", 0)
     failed_stack: tuple[StackPlace, ...] = ()
-    # Whether what runs is a backward that may be differentiated itself.
-    again = False
+    # Of what is to become a sub-graph: what it may do.
+    subgraph_rules: SubGraphRules | None = None
     # What has come from outside: a signal handler or another thread has raised it.
     interrupt: BaseException | None = None
     # On the real values: whether the capture can still be undone, and made on fakes.
@@ -142,10 +142,8 @@ class Interpreter:
         # A frame under disable(recursive=False).
         self.call_out = call_out
         self.eager_frame: Frame | None = None
-        # Make the interpreter for code that a graph may not be able to hold, and the one for a function that a node of the graph is to run.
-        self.trial: Callable[..., TrialInterp] | None
-        self.inside: Callable[..., BodyInterp] | None
-        self.trial, self.inside = host.sub_interpreters if host is not None else (None, None)
+        # Makes the interpreter of a sub-graph; None where there are none.
+        self.sub_interpreter: Callable[..., SubInterp] | None = host.sub_interpreter if host is not None else None
         # Why the whole capture is given up: raised when the user's code has been left.
         self.abandoned: BaseException | None = None
         # The control rules that hold for this capture; None: there are none.
@@ -167,8 +165,6 @@ class Interpreter:
         self.opaque: OpaqueCall | None = None
         # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
         self.indices: list[Any] = []
-        # The sub-graphs that are being captured, the innermost last.
-        self.subgraphs: list[Any] = []
         self.merged: Any = None  # The condition of which all parts are being computed.
         self.traces = Traces()
         self.stubs: dict = {}
@@ -431,8 +427,6 @@ class Interpreter:
         """Cuts the segment here, runs the call, and goes on behind it."""
         if self.merged is not None:
             return self.merged.fail(self, f"one is {graph_break.reason}")
-        if self.subgraphs and self.opaque is None:
-            give_up_subgraphs(self)
         if self.indices:
             self.fail(graph_break.error, f"{graph_break.reason}, where numbers in tensors are indices", False)
             while self.indices:
@@ -519,8 +513,11 @@ class Interpreter:
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
         """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
 
-    def note_operator(self) -> None:
-        """Hears that an operator has been recorded."""
+    def note_operator(self, count: int = 1) -> None:
+        """Hears that an operator has been recorded; ``count``: 0 if it is none of the user's, and runs a sub-graph."""
+
+    def note_subgraph(self, inner: Any) -> None:
+        """Hears that what ``inner`` has captured is a sub-graph, which the next operator runs."""
 
     def note_break(self, place: Any) -> None:
         """Hears that the frames are left at a place, which another interpreter may continue from."""
@@ -651,8 +648,6 @@ class Interpreter:
             f.stack.clear()
             if self.opaque is not None and self.opaque.frame is f:
                 self.opaque.raised(self)
-            if self.subgraphs:
-                give_up_subgraphs(self, f)
             on_stop = f.on_stop
             if f.generator is not None:
                 back = self.leave_generator(f, "closed")

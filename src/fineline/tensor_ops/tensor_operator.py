@@ -29,7 +29,6 @@ from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_write
 from fineline.tensor_ops.requires_grad import dormant
 from fineline.tensor_ops.size_arguments import SUBSCRIPTS, subscript
 from fineline.tensor_ops.speculation import settle_raising, writes_outside, writes_too_soon
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tensor_ops.symbolic_forms import form_of
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
@@ -155,9 +154,8 @@ class TensorOperator:
     def _lower_numbers(self) -> None:
         """Finds the form for numbers that only the graph knows, with checks of what eager code refuses."""
         interp = self.interp
-        if interp.subgraphs and unbacked.used(self.args, self.kwargs):
-            # What only the graph knows belongs to the outermost graph.
-            give_up_subgraphs(interp)
+        if interp.subgraph_rules is not None and unbacked.used(self.args, self.kwargs):
+            unbacked.keep_outside(interp)
         if id(self.fn) in SUBSCRIPTS:
             try:
                 self.fn, self.args = unbacked.subscript(interp, self.fn, self.args)

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.fx.experimental import symbolic_shapes
 
 from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import NotCapturable
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
 from fineline.tensor_ops.compute import compute
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Handler, Interp
@@ -85,14 +85,18 @@ def used(args: Any, kwargs: dict | None) -> bool:
     return any(map(unknown, numbers((*args, *(kwargs or {}).values()))))
 
 
+def keep_outside(interp: Interp) -> None:
+    """Ends the capture of a sub-graph that would use what only the graph knows, if its operator takes no such numbers."""
+    if interp.subgraph_rules is not None and not interp.subgraph_rules.takes_unbacked:
+        raise NotCapturable("it uses a number that only the graph knows")
+
+
 def item(interp: Interp, t: Tensor) -> Any:
     """Returns the number in ``t``."""
     known = interp.known.number(t, interp.trace.recorder.mutated)
     if known is not None:
         return known
-    if interp.subgraphs:
-        # Symbols belong to the outermost graph.
-        give_up_subgraphs(interp)
+    keep_outside(interp)
     trace = interp.trace
     fx = trace.to_fx(t)
     new = trace.symbols.shapes.pending_fresh_unbacked_symbols
@@ -184,8 +188,7 @@ def _check(call: Call) -> Frame | None:
     error, condition, message = call.args
     if not unknown(condition):
         return call.interpret()
-    if call.interp.subgraphs:
-        give_up_subgraphs(call.interp)
+    keep_outside(call.interp)
     text = WITHOUT_MESSAGE if message is None else _constant(message)
     call.trace.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
     return call.finish(None)

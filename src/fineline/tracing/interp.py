@@ -20,6 +20,7 @@ from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace
+from fineline.tracing.subgraph_rules import SubGraphRules
 
 
 class InterpreterOptions(Protocol):
@@ -88,7 +89,7 @@ class CaptureHost(Protocol):
     @property
     def fired(self) -> Counter[Rule]: ...
     @property
-    def sub_interpreters(self) -> tuple[Callable[..., TrialInterp], Callable[..., BodyInterp]]: ...
+    def sub_interpreter(self) -> Callable[..., SubInterp]: ...
 
     def on_graph_break(self, interp: Any, graph_break: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment; returns what the call gave."""
@@ -139,18 +140,14 @@ class Interp(Protocol):
     resumes: bool
     opaque: Any
     merged: Any
-    subgraphs: list[Any]
     indices: list[Any]
 
     inference_modes: list[Any]
     dying: list[InterpretedGenerator]
     running: bool
-    # Whether what runs is a backward that may be differentiated itself.
-    again: bool
     known: ConstantTensors
-    # Makes the interpreter of code that a graph may not be able to hold, and that of a body of a control-flow operator.
-    trial: Callable[..., TrialInterp] | None
-    inside: Callable[..., BodyInterp] | None
+    sub_interpreter: Callable[..., SubInterp] | None
+    subgraph_rules: SubGraphRules | None
 
     @property
     def run_frame(self) -> FrameCaller | None: ...
@@ -192,29 +189,23 @@ class Interp(Protocol):
     def long_loop(self, f: Frame) -> None: ...
     def link(self, info: CodeInfo) -> list: ...
     def fail(self, error: str, text: str, hint: bool) -> None: ...
-    def note_operator(self) -> None: ...
+    def note_operator(self, count: int = 1) -> None: ...
+    def note_subgraph(self, inner: SubInterp) -> None: ...
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None: ...
 
 
-class TrialInterp(Interp, Protocol):
-    """An interpreter that captures code into a graph of its own, and gives up before anything happens that could be seen."""
+class SubInterp(Interp, Protocol):
+    """The interpreter of a sub-graph's code, which gives up before anything happens that could be seen."""
 
-    given: list[Tensor]
     made: AddressSet
     mutations: Any
     recorder: Any
 
     @property
     def either(self) -> bool: ...
-    def attempt(self, fn: Any, args: list) -> Any: ...
-
-
-class BodyInterp(TrialInterp, Protocol):
-    """An interpreter of the body of a control-flow operator."""
-
-    def settled(self, fn: Any, args: list) -> Any: ...
-    def number(self, n: Any) -> Any: ...
+    def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any: ...
     def reached(self) -> str: ...
+    def end(self) -> None: ...
 
 
 Handler = Callable[["Call"], Frame | None]

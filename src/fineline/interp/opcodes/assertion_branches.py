@@ -18,7 +18,6 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.speculation import writes_too_early
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.tracing.interp import Interp
 
 # How far an arm is looked into.
@@ -83,9 +82,6 @@ def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
     """Lets the graph check that a number that only it knows has this ``truth``; returns the truth, or None if that is not possible."""
     if not unknown(v) or not may_expect(interp):
         return None
-    if interp.subgraphs:
-        # Symbols belong to the outermost graph.
-        give_up_subgraphs(interp)
     condition = v if type(v) is torch.SymBool else v != 0
     interp.trace.symbols.expect(condition if truth else torch.sym_not(condition), f"the branch at {f.info.code.co_filename}:{f.line}", None)
     return truth

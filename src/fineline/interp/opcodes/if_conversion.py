@@ -16,7 +16,6 @@ from fineline.interp.opcodes.assertion_branches import may_expect, only_raises
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC, decided, unknown
 from fineline.tensor_ops import unbacked
-from fineline.tensor_ops.subgraphs.nested_regions import give_up_subgraphs
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.mutation import is_inplace
 from fineline.tracing.interp import Interp
@@ -67,9 +66,6 @@ def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
         return None
     if interp.fakes is None:
         raise Restart("FL502", "a condition on a tensor's value, of which some ways raise")
-    if interp.subgraphs:
-        # Symbols belong to the outermost graph.
-        give_up_subgraphs(interp)
     merged = interp.merged = IfConversion(interp, f, start, end)
     return merged.condition(interp, f, v, (start, wanted)) or f
 

@@ -35,9 +35,8 @@ from fineline.frames.graph_breaks import (
     Uncompiled,
 )
 from fineline.frames.stub_frames import user_stack
-from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.interpreter import FLEETING, Interpreter
-from fineline.interp.trial import Trial
+from fineline.interp.sub_interpreter import SubInterpreter
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import begin_segment
 from fineline.policy.break_settings import breaks_here
@@ -270,7 +269,7 @@ class CaptureSession:
         return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.budget.programs}_{id(self.region):x}"
 
     # -- what the interpreter asks: CaptureHost ------------------------------------------------------------------
-    sub_interpreters = (Trial, BodyInterpreter)
+    sub_interpreter = SubInterpreter
 
     @property
     def run_frame(self) -> FrameRunner:

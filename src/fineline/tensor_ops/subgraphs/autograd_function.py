@@ -20,7 +20,14 @@ from fineline.objects.introspection import load_cell
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.speculation import settle_first
-from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed
+from fineline.tensor_ops.subgraphs.function_graphs import (
+    BEYOND_BACKWARD,
+    FunctionGraphs,
+    capture_function,
+    differentiated,
+    needed,
+    transformed,
+)
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.segment_trace import is_value
 
@@ -38,7 +45,7 @@ def apply_function(call: Call) -> Frame | None:
     if separate and is_a(forward, types.FunctionType):
         rest = _with_defaults(interp, forward, rest)
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
-    if not wants and not transformed() and not interp.again and not kwargs and is_a(forward, types.FunctionType):
+    if not wants and not transformed() and not differentiated(interp) and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(needed(rest))
         trace.made.add(ctx)
         trace.kept.append(ctx)
@@ -49,7 +56,7 @@ def apply_function(call: Call) -> Frame | None:
         result = _record(interp, cls, graphs)
         interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
         return call.finish(result)
-    if interp.again:
+    if differentiated(interp):
         raise NotCapturable
     if interp.fakes is not None:
         # Its code would run now, and once more in the program.
