@@ -14,6 +14,7 @@ from fineline.interp.sub_interpreter import SubInterpreter
 from fineline.policy.rule import Rule
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.options import Options
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.lessons import Lessons
 
 
@@ -25,6 +26,7 @@ class Host:
     """A `CaptureHost`. Unless told otherwise it makes the call at a graph break, and goes on with the segment."""
 
     sub_interpreter = SubInterpreter
+    tally: OperatorCounts | None = None
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ from fineline.objects.iterator_stand_ins import KINDS
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
-from fineline.report.operator_counter import OPEN
+from fineline.report.operator_counter import OPEN, OperatorCounts
 from fineline.stacks import StackPlace
 from fineline.symbolic.arithmetic import numbers
 from fineline.symbolic.floats import hint
@@ -468,6 +468,11 @@ class Interpreter:
     def run_frame(self) -> FrameCaller | None:
         """Returns what calls a function under disable(recursive=False)."""
         return self.host.run_frame if self.host is not None else None
+
+    @property
+    def tally(self) -> OperatorCounts | None:
+        """Returns what counts the operators of the capture, if anything does."""
+        return self.host.tally if self.host is not None else None
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
         """Returns the error for what the region refuses."""

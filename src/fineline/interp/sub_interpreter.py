@@ -23,6 +23,7 @@ from fineline.guards.source import Source
 from fineline.identity import AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.tensor_ops.tensors import TensorOps
@@ -183,6 +184,10 @@ class SubInterpreter(Interpreter):
     def either(self) -> bool:
         """Returns whether the code has asked for what may be otherwise when it runs."""
         return is_a(self.tensors, SubGraphTensors) and self.tensors.either
+
+    @property
+    def tally(self) -> OperatorCounts | None:
+        return self.outer.tally
 
     def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any:
         """Returns what ``fn``, a function in Python, gives; `NotCapturable`, or an exception of the user's, if no graph can hold it."""

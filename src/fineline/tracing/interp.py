@@ -16,6 +16,7 @@ from fineline.frames.stub_frames import Place
 from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.lessons import Lessons
@@ -89,6 +90,8 @@ class CaptureHost(Protocol):
     @property
     def fired(self) -> Counter[Rule]: ...
     @property
+    def tally(self) -> OperatorCounts | None: ...
+    @property
     def sub_interpreter(self) -> Callable[..., SubInterp]: ...
 
     def on_graph_break(self, interp: Any, graph_break: GraphBreak) -> Any:
@@ -151,6 +154,8 @@ class Interp(Protocol):
 
     @property
     def run_frame(self) -> FrameCaller | None: ...
+    @property
+    def tally(self) -> OperatorCounts | None: ...
     @property
     def tensors(self) -> Operators: ...
     @property

@@ -56,6 +56,7 @@ from fineline.region.session.rollback import Checkpoint, amid_transforms, leave_
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.report.events import Event
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.compute import computing
 from fineline.tensor_ops.user_modes import watching
 
@@ -270,6 +271,10 @@ class CaptureSession:
 
     # -- what the interpreter asks: CaptureHost ------------------------------------------------------------------
     sub_interpreter = SubInterpreter
+
+    @property
+    def tally(self) -> OperatorCounts | None:
+        return self.region.watch.tally
 
     @property
     def run_frame(self) -> FrameRunner:

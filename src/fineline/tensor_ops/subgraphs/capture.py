@@ -64,8 +64,10 @@ class SubGraph:
 class _Before:
     """What a capture may change of a trace, as it was before: nodes, inputs and writes go elsewhere meanwhile."""
 
-    def __init__(self, trace: SegmentTrace, rules: SubGraphRules) -> None:
-        self.trace = trace
+    def __init__(self, interp: Interp, rules: SubGraphRules) -> None:
+        self.trace = trace = interp.trace
+        self.tally = interp.tally
+        self.counted = self.tally.mark() if self.tally is not None else None
         self.kept, self.assumed, self.flags = len(trace.kept), len(trace.assumed), (trace.caught, trace.fragile)
         self.states, self.answers = set(trace.states), dict(trace.answers)
         top = trace.recorder.outermost() if is_a(trace.recorder, BodyRecorder) else trace.recorder
@@ -82,6 +84,8 @@ class _Before:
             del self.shared[name]
         if self.random is not None:
             put_back(self.random)
+        if self.tally is not None:
+            self.tally.take_back(self.counted)
 
 
 def may_stand(interp: Interp, rules: SubGraphRules) -> bool:
@@ -111,7 +115,7 @@ def capture_subgraph(
         return NotCapturable("it stands in code that no such graph may stand in")
     assert interp.sub_interpreter is not None
     trace = interp.trace
-    before, operands = _Before(trace, rules), list(operands)
+    before, operands = _Before(interp, rules), list(operands)
     args, made = list(args), tuple(made)
     recorder = BodyRecorder(trace.recorder) if rules.lifts else Part()
     for name, v in operands:
