@@ -46,6 +46,8 @@ _FACTS_OF_GRADIENTS = frozenset(
 _EITHER = frozenset({torch.are_deterministic_algorithms_enabled})
 # These ask for the grad mode only to put it back.
 _ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
+# What holds for the code around a sub-graph holds inside: its rules, what is being handled, what differs from call to call.
+_SHARED = ("handled", "depth", "rules", "fired", "shows_layouts", "sub_interpreter", "unsteady", "few_keys", "iteration", "marker")
 # Modules whose variables count levels of forward-mode gradients: code sets them, and sets them back.
 _COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
 
@@ -140,7 +142,7 @@ class SubGraphTensors(TensorOps):
         return super().operator(interp, fn, args, kwargs, used)
 
     def _refuse_custom(self, interp: Interp, fn: Any) -> None:
-        """Refuses what does nobody knows what besides computing: on real values it would have happened if the capture fails later."""
+        """Refuses operators that may do more than compute: on real values that would have happened if the capture fails later."""
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
         if interp.opaque is not None or is_a(fn, CustomOpDef) or name.partition("::")[0] not in OWN:
             raise NotCapturable("it calls an operator that may do more than compute")
@@ -165,18 +167,13 @@ class SubInterpreter(Interpreter):
 
     def __init__(self, outer: Interpreter, rules: SubGraphRules, recorder: Part, fakes: Fakes | None, made: AddressSet) -> None:
         super().__init__(outer.options, outer.lessons, trace=outer.trace)
-        self.outer, self.recorder, self.made = outer, recorder, made
-        self.subgraph_rules = rules
-        self.sub_interpreter = outer.sub_interpreter
+        self.outer, self.subgraph_rules, self.recorder, self.made = outer, rules, recorder, made
+        for name in _SHARED:
+            setattr(self, name, getattr(outer, name))
         self.fakes = self.known.fakes = fakes
-        self.handled, self.depth, self.rules, self.fired = outer.handled, outer.depth, outer.rules, outer.fired
         self.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
-        self.shows_layouts = outer.shows_layouts
-        # What differs from call to call does so here too.
-        self.unsteady, self.few_keys, self.iteration, self.marker = outer.unsteady, outer.few_keys, outer.iteration, outer.marker
         self.tensors = self.tensors_class(rules, recorder)
-        written = _Written(self, rules)
-        recorder.mutated = written
+        recorder.mutated = written = _Written(self, rules)
         self.undoable = rules.writes_operands
         self.mutations = _ReadOnlyLog(outer.trace.mutations, written, _COUNTERS if rules.lifts else frozenset())
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-ANY_KIND = frozenset({"forward", "backward", "branch", "row", "modifier", "checkpoint", "region"})
-
 
 @dataclasses.dataclass(frozen=True)
 class SubGraphRules:
@@ -39,8 +37,8 @@ class SubGraphRules:
     opposite: bool = False
     # It may be differentiated itself.
     differentiable: bool = False
-    # The kinds of sub-graphs that may stand in it.
-    contains: frozenset[str] = ANY_KIND
+    # The kinds of sub-graphs that may stand in it; None: all.
+    contains: frozenset[str] | None = None
 
     def but(self, **changes: Any) -> SubGraphRules:
         """Returns the rules with these changes, which hold for one capture."""
