@@ -9,12 +9,12 @@ from typing import Any
 from fineline.errors import Unsupported
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
-from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.interpreter import Interpreter
-from fineline.interp.trial import Trial
+from fineline.interp.sub_interpreter import SubInterpreter
 from fineline.policy.rule import Rule
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.options import Options
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.lessons import Lessons
 
 
@@ -25,7 +25,8 @@ def _call(interp: Interpreter, graph_break: GraphBreak) -> Any:
 class Host:
     """A `CaptureHost`. Unless told otherwise it makes the call at a graph break, and goes on with the segment."""
 
-    sub_interpreters = (Trial, BodyInterpreter)
+    sub_interpreter = SubInterpreter
+    tally: OperatorCounts | None = None
 
     def __init__(
         self,

@@ -241,6 +241,15 @@ class Counting(Tally):
         self.opened.clear()
         super().drop()
 
+    def mark(self) -> Any:
+        return super().mark(), self.opened.copy()
+
+    def take_back(self, mark: Any) -> None:
+        before, opened = mark
+        self.ran -= self.opened - opened
+        self.opened = opened
+        super().take_back(before)
+
     def since(self) -> dict[str, int]:
         """What ran since the last time; all of it was told apart."""
         ran, told = dict(self.ran), sum(self.counts.values())

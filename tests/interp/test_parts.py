@@ -14,8 +14,8 @@ from fineline.frames.stand_ins import StandIns
 from fineline.identity import IdentityMap
 from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.eager_code import EagerCode
-from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.interp import NestedCaptures
+from fineline.tracing.tracebacks import ExceptionState
 
 
 def users() -> None:

@@ -124,11 +124,25 @@ class Restart(BaseException):
 
 
 class NotCapturable(BaseException):
-    """On trial: what comes next could be seen from outside, or is nothing for a graph. ``graph_break``: it would have been one."""
+    """The code of a sub-graph does what could be seen from outside, or what no graph can hold.
 
-    def __init__(self, graph_break: GraphBreak | None = None) -> None:
-        super().__init__()
-        self.graph_break = graph_break
+    It ends the run of that code past all handlers of the user's, and is then what `capture_subgraph` gives. ``error``: the id of the graph break
+    that takes the place of the sub-graph; ``rule``: the user's that has the code break the graph; ``raised``: what the call has raised, if it has
+    been made already; ``cause``: the graph break, or the exception, that the code has come to.
+    """
+
+    def __init__(
+        self, reason: str = "it does what no graph can hold", error: str = "FL520", rule: str = "", raised: Exception | None = None,
+        cause: BaseException | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(reason)
+        self.reason, self.error, self.rule, self.raised, self.cause = reason, error, rule, raised, cause
+
+    def graph_break(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> GraphBreak:
+        """Returns where the operator runs instead, as it does in eager code."""
+        graph_break = GraphBreak(fn, args, kwargs, self.error, f"{text}: {self.reason}")
+        graph_break.rule, graph_break.raised, self.raised = self.rule, self.raised, None
+        return graph_break
 
 
 class Finished(BaseException):

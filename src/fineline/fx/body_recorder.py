@@ -1,36 +1,51 @@
-"""Records graphs that nodes run: first their operands become inputs, then the values that they use from the graph around."""
+"""Records graphs that nodes run with what they are given: their operands become inputs first, then what they use from around them."""
 
 from __future__ import annotations
 
+import operator
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.fx import Node
 
+from fineline.fx.graph_equality import same_graph
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.output_fixups import without_modes
-from fineline.fx.recorder import InputSource, Recorder
-from fineline.fx.subgraph_recorder import SubRecorder
+from fineline.fx.recorder import Recorder
 from fineline.kinds import is_a
 
 
 class Part(Recorder):
-    """A graph of its own. ``numbers``: the symbolic numbers that are lifted, by expression: the node, and the number itself."""
+    """A graph of its own. Of ``numbers`` there are those that are lifted, by what they stand for: the node, and the number itself."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        # The nodes of symbols that only this graph knows, and of numbers that are computed from them.
+    def __init__(self) -> None:
+        super().__init__()
+        # The operands: their nodes, and the tensors or numbers.
+        self.holes: list[tuple[Node, Any]] = []
+        # The nodes of symbols that it knows alone, and of what is computed of them.
         self.own: dict[Any, Node] = {}
         self.computed: dict[Any, Any] = {}
 
-    def own_tensor(self, t: Tensor) -> bool:
-        """Returns whether ``t`` has been made in this graph."""
+    def hole(self, t: Any, name: str = "operand") -> Node:
+        """Returns a tensor, or a number, that the operator is going to hand in."""
+        node = self._hole(t, f"{name}_{len(self.holes)}")
+        self.holes.append((node, t))
+        return node
+
+    def given(self) -> list[Tensor]:
+        """Returns all tensors that are not its own."""
+        return [t for _, t in self.holes if is_a(t, Tensor)]
+
+    def made(self, t: Tensor) -> bool:
+        """Returns whether it was made here."""
         return self.known(t)
 
     def number(self, n: Any) -> Node:
-        """Returns the input for a symbolic number from the graph around."""
-        # The original expression, because later facts about the number change ``expr``.
+        """Returns a symbolic number from around it."""
+        # As it was made: what is learned of it later changes ``expr``.
         key = n.node._expr
         if key not in self.numbers:
             self.numbers[key] = self._hole(n, f"number_{len(self.numbers)}"), n
@@ -44,36 +59,105 @@ class Part(Recorder):
             last = node
         without_modes(self.graph)
         self.graph.create_node("output", "output", (outputs,), {}, "output")
-        return graph_module(self.graph, name, self.nested.attributes())
+        return graph_module(self.graph, name, self.nested.parts | self.nested.modules)
 
 
-class BodyRecorder(Part, SubRecorder):
-    """A sub-graph that is used as a whole or dropped; until that is known, nothing of it reaches ``parent``."""
+class BodyRecorder(Part):
+    """A graph that takes the tensors that it uses from around it as further inputs. Nothing of it reaches ``parent`` before it is whole."""
 
     def __init__(self, parent: Recorder) -> None:
-        super().__init__(parent)
-        self.inputs = []
-        self.holes: list[tuple[Node, Tensor]] = []
+        super().__init__()
+        self.parent = parent
+        # What is known of the tensors from around it.
+        self.kernels.unmeasured = set(parent.kernels.unmeasured)
+        # The tensors that are lifted: the node, the tensor, and how the outermost graph is to read it, if it does not know it yet.
+        self.lifted: list[tuple[Node, Tensor, tuple[str, Any] | None]] = []
 
-    def own_tensor(self, t: Tensor) -> bool:
-        return self.made(t)
+    # -- while it runs -------------------------------------------------------------------------------------------------
+    def find(self, t: Tensor) -> Node | None:
+        node = super().find(t)
+        return self._lift(t, None) if node is None and self.parent.known(t) else node
 
-    def hole(self, t: Any) -> Node:
-        """Returns the input for a tensor or number that the operator will pass in."""
-        node = self._hole(t, f"operand_{len(self.holes)}")
-        self.holes.append((node, t))
+    def known(self, t: Tensor) -> bool:
+        return super().known(t) or self.parent.known(t)
+
+    def measured(self, t: Any) -> bool:
+        return super().measured(t) if super().known(t) else self.parent.measured(t)
+
+    def made(self, t: Tensor) -> bool:
+        return super().known(t) and not any([t is other for other in self.operands])
+
+    def placeholder(self, t: Tensor, name: str, source: Any) -> Node:
+        return self._lift(t, (name, source))
+
+    def _lift(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+        node = self._hole(t, f"arg_{len(self.lifted)}")
+        if not self.parent.measured(t):
+            self.kernels.unmeasured.add(node)
+        self.lifted.append((node, t, read))
         return node
 
-    def given(self) -> list[Tensor]:
-        """Returns all tensors that the sub-graph gets from outside."""
-        return [*self.operands, *[t for _, t in self.holes if is_a(t, Tensor)]]
+    # -- in the end ----------------------------------------------------------------------------------------------------
+    @property
+    def operands(self) -> list[Tensor]:
+        return [t for _, t, _ in self.lifted]
 
-    def node_outside(self, t: Tensor, read: tuple[str, InputSource | None] | None) -> Node:
-        """Returns the node of ``t`` in the graph around. ``read``: how the outermost graph reads ``t``, if that does not know it yet."""
-        return self._outer(t, read)
+    def given(self) -> list[Tensor]:
+        return [*self.operands, *super().given()]
+
+    def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
+        """Returns what stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
+        node = self.parent.find(t)
+        if node is None:
+            assert read is not None
+            node = self.parent.placeholder(t, *read)
+        return node
 
     def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:
         """Returns the graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
         return self.finished(
             outputs, [*[node for node, _ in self.holes], *[self.find(t) or self._lift(t, None) for t in tensors]], numbers, name
         )
+
+    def invoke(self, target: Any, outputs: list[Tensor], numbers: list[tuple[Any, Node]]) -> None:
+        """Adds one node to the parent's graph that runs this one, and gives ``outputs``. Equal graphs of the whole segment share a module.
+
+        ``numbers``: those that are lifted, with their nodes in the parent's graph.
+        """
+        parent, top = self.parent, self.outermost()
+        operands = [self.node_outside(t, read) for _, t, read in self.lifted]
+        gm = self.graph_of(tuple([self.find(t) for t in outputs]), self.operands, [n for n, _ in numbers], "Subgraph")
+        gm.meta["fineline_operands"] = [*map(_facts, self.operands), *[type(n) for n, _ in numbers]]
+        attribute = next((known for known, other in top.nested.shared.items() if _same(gm, other)), None)
+        if attribute is None:
+            attribute = f"subgraph_{len(top.nested.shared)}"
+            top.nested.shared[attribute] = gm
+        parent.nested.modules[attribute] = top.nested.shared[attribute]
+        module = parent.quietly("get_attr", attribute, (), attribute)
+        node = parent.quietly("call_function", target, (module, attribute, *operands, *[outer for _, outer in numbers]), target.name())
+        if not self.kernels.unmeasured.isdisjoint(self.graph.nodes):
+            parent.kernels.unmeasured.add(node)
+        for i, t in enumerate(outputs):
+            parent._nodes[t] = (weakref.ref(t), (node, operator.getitem, i))
+        parent.calls += self.calls
+        parent.places += self.places
+        parent.traits.only_state = parent.traits.only_state and self.traits.only_state
+        parent.traits.scattered, parent.traits.fatal = parent.traits.scattered or self.traits.scattered, parent.traits.fatal or self.traits.fatal
+        parent.traits.once, parent.traits.leaves = parent.traits.once or self.traits.once, parent.traits.leaves or self.traits.leaves
+        parent.writes.storages |= self.writes.storages
+        parent.writes.held += self.writes.held
+
+    def outermost(self) -> Recorder:
+        """Returns the recorder of the whole segment, or of the autograd function that this stands in."""
+        top: Recorder = self
+        while is_a(top, BodyRecorder):
+            top = top.parent
+        return top
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a.meta["fineline_operands"] == b.meta["fineline_operands"]) and same_graph(a._graph, b._graph)
+
+
+def _facts(t: Tensor) -> tuple:
+    return (t.dtype, t.device, t.shape, t.stride() if t.layout is torch.strided else t.layout, t.requires_grad)

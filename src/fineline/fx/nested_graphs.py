@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch.fx import GraphModule
-
-from fineline.identity import AddressMap
 
 
 class NestedGraphs:
     """The graphs that nodes of one graph run, by the names under which they are its attributes."""
 
-    __slots__ = ("hidden", "modules", "parts", "shared")
+    __slots__ = ("modules", "parts", "shared")
 
     def __init__(self) -> None:
         # Graphs that operators run, and that belong to one node each.
@@ -22,8 +19,6 @@ class NestedGraphs:
         self.modules: dict[str, GraphModule] = {}
         # ... of the outermost graph: all such graphs at any depth, as backends know them by their names.
         self.shared: dict[str, GraphModule] = {}
-        # Tensors that one of these has made and does not give -> a weak reference; what takes that graph apart, if one is used after all.
-        self.hidden: AddressMap[tuple[Callable[[], Any], Callable[[], None]]] = AddressMap()
 
     def attributes(self) -> dict[str, Any]:
         """Returns all graphs by name, for the module of the graph that runs them."""

@@ -174,7 +174,7 @@ class Recorder:
         """Returns the node that made ``t``, if this graph did."""
         entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
-            return self._found_inside(t) if self.nested.hidden else None
+            return None
         made = entry[1]
         if type(made) is tuple:
             parent, read, key = made
@@ -183,15 +183,8 @@ class Recorder:
             self._nodes[t] = (entry[0], made)
         return made
 
-    def _found_inside(self, t: Tensor) -> Node | None:
-        found = self.nested.hidden.get(t)
-        if found is None or found[0]() is not t:
-            return None
-        found[1]()
-        return self.find(t)
-
     def known(self, t: Tensor) -> bool:
-        entry = self._nodes.get(t) or self.nested.hidden.get(t)
+        entry = self._nodes.get(t)
         return entry is not None and entry[0]() is t
 
     def placeholder(self, t: Any, name: str, source: InputSource | None) -> Node:
@@ -305,4 +298,3 @@ class Recorder:
 
     def forget(self) -> None:
         self._nodes.clear()
-        self.nested.hidden.clear()

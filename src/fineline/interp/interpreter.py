@@ -42,16 +42,16 @@ from fineline.objects.iterator_stand_ins import KINDS
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.backing import LiveBacking
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.eager_code import EagerCode
-from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.interp import Backing, CaptureHost, FrameCaller, InterpreterOptions, NestedCaptures
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
-from fineline.tracing.tracebacks import raised_inside
+from fineline.tracing.tracebacks import ExceptionState, raised_inside
 from fineline.tracing.varying_reads import VaryingReads
 
 _NULLS = (NULL,) * 64
@@ -91,7 +91,7 @@ class Interpreter:
         self.exceptions = ExceptionState()
         self.stand_ins = StandIns()
         self.eager = EagerCode(call_out)
-        self.nested = NestedCaptures(*(host.sub_interpreters if host is not None else ()))
+        self.nested = NestedCaptures(host.sub_interpreter if host is not None else None)
         self.varying = VaryingReads()
         self.outcome = CaptureOutcome()
 
@@ -296,8 +296,6 @@ class Interpreter:
         nested, opaque = self.nested, self.nested.opaque
         if nested.condition is not None:
             return nested.condition.fail(self, f"one is {graph_break.reason}")
-        if nested.subgraphs and opaque is None:
-            nested.give_up_subgraphs(self.trace)
         if nested.index_modes:
             self.fail(graph_break.error, f"{graph_break.reason}, where numbers in tensors are indices", False)
             nested.restore_index_modes()
@@ -337,6 +335,11 @@ class Interpreter:
     def run_frame(self) -> FrameCaller | None:
         """Returns what calls a function under disable(recursive=False)."""
         return self.host.run_frame if self.host is not None else None
+
+    @property
+    def tally(self) -> OperatorCounts | None:
+        """Returns what counts the operators of the capture, if anything does."""
+        return self.host.tally if self.host is not None else None
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
         """Returns the error for what the region refuses."""
@@ -380,8 +383,11 @@ class Interpreter:
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
         """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
 
-    def note_operator(self) -> None:
-        """Hears that an operator has been recorded."""
+    def note_operator(self, count: int = 1) -> None:
+        """Hears that an operator has been recorded; ``count``: 0 if it is none of the user's, and runs a sub-graph."""
+
+    def note_subgraph(self, inner: Any) -> None:
+        """Hears that what ``inner`` has captured is a sub-graph, which the next operator runs."""
 
     def note_break(self, place: FramePlaces) -> None:
         """Hears that the frames are left at a place, which another interpreter may continue from."""
@@ -500,8 +506,6 @@ class Interpreter:
             f.stack.clear()
             if nested.opaque is not None and nested.opaque.frame is f:
                 nested.opaque.raised(self)
-            if nested.subgraphs:
-                nested.give_up_subgraphs(self.trace, f)
             on_stop = f.extras.on_stop
             if f.extras.generator is not None:
                 back = self.leave_generator(f, "closed")

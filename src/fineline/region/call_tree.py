@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
-from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.bytecode.code import CO_GENERATOR
-from fineline.fake.fake_tensors import Fakes
 from fineline.frames.frame import Frame, FramePlaces, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
+from fineline.fx.body_recorder import Part
 from fineline.identity import AddressSet
-from fineline.interp.body_interpreter import BodyInterpreter, BodyTensors
 from fineline.interp.interpreter import Interpreter
-from fineline.interp.trial import Trial, TrialTensors
+from fineline.interp.sub_interpreter import SubGraphTensors, SubInterpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.region.descriptions import place_of, user_place
@@ -28,8 +25,9 @@ from fineline.region.disabled_frames import FrameRunner
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
-from fineline.tracing.interp import CaptureHost, Interp, InterpreterOptions
+from fineline.tracing.interp import Backing, CaptureHost, Interp, InterpreterOptions
 from fineline.tracing.lessons import Lessons
+from fineline.tracing.subgraph_rules import SubGraphRules
 
 # The namespaces of PyTorch's own operators.
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
@@ -137,12 +135,8 @@ class _Counting(TensorOps):
             interp.note_call(name, None, "opaque", 1)
 
 
-class WatchedTrialTensors(_Counting, TrialTensors):
-    """Operators of a trial, counted."""
-
-
-class WatchedBodyTensors(_Counting, BodyTensors):
-    """Operators of a control-flow operator's body, counted."""
+class WatchedSubGraphTensors(_Counting, SubGraphTensors):
+    """Operators of a sub-graph, counted."""
 
 
 def _custom_operator(target: Any) -> str:
@@ -185,13 +179,17 @@ class _WatchedCalls(Interpreter):
         self.new_nodes.append((parent, node))
         return node
 
-    def note_operator(self) -> None:
+    def note_operator(self, count: int = 1) -> None:
         """Counts an operator, which may run the bodies that have just been captured."""
         node = self.node_of(self.frame)
-        self._count(node, 1)
+        self._count(node, count)
         self.new_nodes += [(node, body) for body in self.bodies]
         node.children += self.bodies
         self.latest, self.bodies = self.bodies, []
+
+    def note_subgraph(self, inner: Any) -> None:
+        # A body may be captured more than once.
+        self.bodies += [node for node in inner.root.children if node not in self.bodies]
 
     def _count(self, node: Node, operators: int) -> None:
         node.operators += operators
@@ -234,43 +232,18 @@ class _WatchedCalls(Interpreter):
         return frame
 
 
-class _WatchedBody(_WatchedCalls, Trial):
-    """A trial that is watched: if it succeeds, its calls are those of a body of the operator that it is made for."""
+class WatchedSubInterpreter(_WatchedCalls, SubInterpreter):
+    """The interpreter of a sub-graph that is watched: its calls are those of the operator that runs the sub-graph."""
 
-    def watch_body(self) -> None:
+    tensors_class = WatchedSubGraphTensors
+
+    def __init__(self, outer: _WatchedCalls, rules: SubGraphRules, recorder: Part, backing: Backing, made: AddressSet) -> None:
+        super().__init__(outer, rules, recorder, backing, made)
         self.root = Node("", "", 0, "captured")
-        self.watch(self.outer.tree)  # type: ignore[attr-defined]
+        self.watch(outer.tree)
 
     def outermost(self) -> Node:
         return self.root
-
-    def attempt(self, fn: Any, args: list) -> Any:
-        value = super().attempt(fn, args)
-        bodies: list[Node] = self.outer.bodies  # type: ignore[attr-defined]
-        # A body may be captured more than once.
-        bodies += [node for node in self.root.children if node not in bodies]
-        return value
-
-
-class WatchedTrial(_WatchedBody):
-    """The interpreter of an autograd function that is watched."""
-
-    def __init__(
-        self, outer: Interpreter, given: Mapping[str, Iterable[Tensor]], made: AddressSet, later: bool = False, writes: bool = False,
-        opposite: bool = False, again: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(outer, given, made, later, writes, opposite, again)
-        self.tensors = WatchedTrialTensors(later, opposite, self.tensors)
-        self.watch_body()
-
-
-class WatchedBody(_WatchedBody, BodyInterpreter):
-    """The interpreter of a control-flow operator's body that is watched."""
-
-    def __init__(self, outer: Interpreter, fakes: Fakes, indices: bool) -> None:
-        super().__init__(outer, fakes, indices)
-        self.tensors = WatchedBodyTensors(indices, self.recorder, self.tensors)
-        self.watch_body()
 
 
 class Watched(_WatchedCalls):
@@ -278,7 +251,7 @@ class Watched(_WatchedCalls):
 
     def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
         super().__init__(options, lessons, host)
-        self.nested.make_trial, self.nested.make_body = WatchedTrial, WatchedBody
+        self.nested.sub_interpreter = WatchedSubInterpreter
         self.tensors = _Counting(self.tensors)
         self.watch(tree)
 

@@ -63,6 +63,14 @@ class OperatorCounts:
         """Forgets the operators captured since the last time: they are undone, and run again."""
         self._open = 0
 
+    def mark(self) -> Any:
+        """Returns what `take_back` needs: which operators have been captured so far."""
+        return self._open
+
+    def take_back(self, mark: Any) -> None:
+        """Forgets the operators captured since ``mark``: the code runs again in another way."""
+        self._open = mark
+
     def of_another(self) -> OperatorCounts:
         """Returns the counts for another region that is watched as part of this one: the same object."""
         return self

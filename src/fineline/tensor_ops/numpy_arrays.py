@@ -189,7 +189,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
         return None
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    if modes or interp.nested.opaque is not None or interp.nested.subgraphs or not interp.backing.restartable or not _is_plain(a):
+    if modes or interp.nested.opaque is not None or not interp.backing.restartable or not _is_plain(a):
         return None
     src, constant = trace.sources.get(a), interp.tensors.arrays.constant(interp, a)
     if constant and fn in SHARING and interp.tensors.arrays.lies_in_shared(a):

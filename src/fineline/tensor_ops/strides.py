@@ -20,7 +20,6 @@ from fineline.fake.fake_tensors import empty_strided, expression
 from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.fx.recorder import Recorder, computes
-from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, unknown
@@ -144,10 +143,10 @@ class Kernels:
         # The tensors and numbers that come in, and what makes them where they come from a graph around this one.
         self.given: dict[Node, Any] = {}
         self.around: Kernels | None = None
-        if is_a(recorder, SubRecorder):
+        if is_a(recorder, BodyRecorder):
             self.around = Kernels(interp, recorder.parent, sizes)
             self.given = {node: value for node, value, _ in recorder.lifted}
-            if is_a(recorder, BodyRecorder) and interp.trace.symbols is None:
+            if interp.trace.symbols is None:
                 # What an operator hands in is laid out as real tensors are.
                 self.given |= dict(recorder.holes)
         else:

@@ -157,9 +157,8 @@ class TensorOperator:
     def _lower_numbers(self) -> None:
         """Finds the form for numbers that only the graph knows, with checks of what eager code refuses."""
         interp = self.interp
-        if interp.nested.subgraphs and unbacked.used(self.args, self.kwargs):
-            # What only the graph knows belongs to the outermost graph.
-            interp.nested.give_up_subgraphs(interp.trace)
+        if interp.nested.subgraph_rules is not None and unbacked.used(self.args, self.kwargs):
+            unbacked.keep_outside(interp)
         if self.fn in SUBSCRIPTS:
             try:
                 self.fn, self.args = unbacked.subscript(interp, self.fn, self.args)

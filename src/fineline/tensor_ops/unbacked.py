@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.fx.experimental import symbolic_shapes
 
 from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import NotCapturable
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, numbers, settled, unknown
@@ -83,14 +84,18 @@ def used(args: Any, kwargs: dict | None) -> bool:
     return any(map(unknown, numbers((*args, *(kwargs or {}).values()))))
 
 
+def keep_outside(interp: Interp) -> None:
+    """Ends the capture of a sub-graph that would use what only the graph knows, if its operator takes no such numbers."""
+    if interp.nested.subgraph_rules is not None and not interp.nested.subgraph_rules.takes_unbacked:
+        raise NotCapturable("it uses a number that only the graph knows")
+
+
 def item(interp: Interp, t: Tensor) -> Any:
     """Returns the number in ``t``."""
     known = interp.tensors.known.number(t, interp.trace.recorder.writes.storages)
     if known is not None:
         return known
-    if interp.nested.subgraphs:
-        # Symbols belong to the outermost graph.
-        interp.nested.give_up_subgraphs(interp.trace)
+    keep_outside(interp)
     trace = interp.trace
     fx = trace.to_fx(t)
     new = trace.symbols.shapes.pending_fresh_unbacked_symbols
@@ -182,8 +187,7 @@ def _check(call: Call) -> Frame | None:
     error, condition, message = call.args
     if not unknown(condition):
         return call.interpret()
-    if call.interp.nested.subgraphs:
-        call.interp.nested.give_up_subgraphs(call.interp.trace)
+    keep_outside(call.interp)
     text = WITHOUT_MESSAGE if message is None else _constant(message)
     call.trace.symbols.expect(condition, text or WITHOUT_MESSAGE, error if text is not None else None)
     return call.finish(None)

@@ -18,18 +18,19 @@ from fineline.frames.run_limits import RunLimits
 from fineline.frames.stand_ins import StandIns
 from fineline.frames.stub_frames import Place
 from fineline.frames.trail import Origin
-from fineline.fx.subgraph_recorder import SubRecorder
 from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
 from fineline.policy.rule import Rule
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.eager_code import EagerCode
-from fineline.tracing.exception_state import ExceptionState
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.segment_trace import SegmentTrace
+from fineline.tracing.subgraph_rules import SubGraphRules
+from fineline.tracing.tracebacks import ExceptionState
 from fineline.tracing.varying_reads import VaryingReads
 
 
@@ -168,7 +169,9 @@ class CaptureHost(Protocol[I_contra]):
     @property
     def fired(self) -> Counter[Rule]: ...
     @property
-    def sub_interpreters(self) -> tuple[Callable[..., TrialInterp], Callable[..., BodyInterp]]: ...
+    def tally(self) -> OperatorCounts | None: ...
+    @property
+    def sub_interpreter(self) -> Callable[..., SubInterp]: ...
 
     def on_graph_break(self, interp: I_contra, graph_break: GraphBreak) -> Any:
         """Ends the segment, runs the call, begins the next segment; returns what the call gave."""
@@ -207,53 +210,29 @@ class ConditionRun(Protocol):
     def fail(self, interp: Interp, why: str) -> Frame: ...
 
 
-class SubgraphRun(Protocol):
-    """A sub-graph that is being captured, with the frame of its function and where the result of that goes without it."""
-
-    @property
-    def recorder(self) -> SubRecorder: ...
-    @property
-    def frame(self) -> Frame | None: ...
-    @property
-    def then(self) -> Delivery | None: ...
-
-
 class NestedCaptures:
     """What is captured apart within this capture, the modes that the captured code has entered, and this capture's own place in another."""
 
-    __slots__ = (
-        "called_at", "condition", "in_backward", "index_modes", "inference_modes", "make_body", "make_trial", "opaque", "subgraphs",
-    )  # fmt: skip
+    __slots__ = ("called_at", "condition", "index_modes", "inference_modes", "opaque", "sub_interpreter", "subgraph_rules")
 
-    def __init__(self, make_trial: Callable[..., TrialInterp] | None = None, make_body: Callable[..., BodyInterp] | None = None) -> None:
-        # Make the interpreter for code that a graph may not be able to hold, and the one for a function that a node of the graph is to run.
-        self.make_trial, self.make_body = make_trial, make_body
+    def __init__(self, sub_interpreter: Callable[..., SubInterp] | None = None) -> None:
+        # Makes the interpreter of a sub-graph; None where there are none.
+        self.sub_interpreter = sub_interpreter
+        # What the code may do, if it is to become a sub-graph.
+        self.subgraph_rules: SubGraphRules | None = None
         # The call under allow_in_graph that is being run through.
         self.opaque: OpaqueRun | None = None
-        # The sub-graphs that are being captured, the innermost last.
-        self.subgraphs: list[SubgraphRun] = []
         self.condition: ConditionRun | None = None
         # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
         self.index_modes: list[Any] = []
         # Contexts of inference modes that the captured code is in.
         self.inference_modes: list[Any] = []
-        # Whether what runs is a backward that may be differentiated itself.
-        self.in_backward = False
         # The origin of what has another interpreter run this code, for the graph's nodes.
         self.called_at: Origin | None = None
 
     def any(self) -> bool:
         """Returns whether a part of the code is captured apart now."""
-        return self.opaque is not None or bool(self.subgraphs) or self.condition is not None
-
-    def give_up_subgraphs(self, trace: SegmentTrace, frame: Frame | None = None) -> None:
-        """Moves the nodes of the sub-graphs that are being captured, or of the one in ``frame``, to the graph around them; their frames continue."""
-        while self.subgraphs and (frame is None or self.subgraphs[-1].frame is frame):
-            sub = self.subgraphs.pop()
-            trace.recorder = sub.recorder.parent
-            sub.recorder.inline()
-            assert sub.frame is not None
-            sub.frame.then = sub.then
+        return self.opaque is not None or self.condition is not None
 
     def restore_index_modes(self) -> None:
         """Enters the modes in earnest, which nothing has done so far: no graph holds what comes next."""
@@ -289,6 +268,8 @@ class Interp(Protocol):
     @property
     def run_frame(self) -> FrameCaller | None: ...
     @property
+    def tally(self) -> OperatorCounts | None: ...
+    @property
     def tensors(self) -> Operators: ...
 
     def call(self, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None: ...
@@ -322,14 +303,14 @@ class Interp(Protocol):
     def long_loop(self, f: Frame) -> None: ...
     def link(self, info: CodeInfo) -> list: ...
     def fail(self, error: str, text: str, hint: bool) -> None: ...
-    def note_operator(self) -> None: ...
+    def note_operator(self, count: int = 1) -> None: ...
+    def note_subgraph(self, inner: SubInterp) -> None: ...
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None: ...
 
 
-class TrialInterp(Interp, Protocol):
-    """An interpreter that captures code into a graph of its own, and gives up before anything happens that could be seen."""
+class SubInterp(Interp, Protocol):
+    """The interpreter of a sub-graph's code, which gives up before anything happens that could be seen."""
 
-    given: list[Tensor]
     made: AddressSet
     recorder: Any
 
@@ -337,15 +318,9 @@ class TrialInterp(Interp, Protocol):
     def mutations(self) -> MutationLog: ...
     @property
     def either(self) -> bool: ...
-    def attempt(self, fn: Any, args: list) -> Any: ...
-
-
-class BodyInterp(TrialInterp, Protocol):
-    """An interpreter of the body of a control-flow operator."""
-
-    def settled(self, fn: Any, args: list) -> Any: ...
-    def number(self, n: Any) -> Any: ...
+    def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any: ...
     def reached(self) -> str: ...
+    def end(self) -> None: ...
 
 
 Handler = Callable[["Call"], Frame | None]

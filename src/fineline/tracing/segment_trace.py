@@ -24,7 +24,6 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.classes_made_anew import HEAP_TYPE, SegmentClasses
 from fineline.tracing.deferred_values import DeferredValues
 from fineline.tracing.graph_failures import GraphFailures
-from fineline.tracing.guarded_containers import GuardedContainers
 from fineline.tracing.guarded_trace import TraceOwner
 from fineline.tracing.identity_guards import (
     LIST_READERS,
@@ -42,10 +41,9 @@ from fineline.tracing.identity_guards import (
 )  # fmt: skip
 from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member
 from fineline.tracing.mutation_log import MutationLog
-from fineline.tracing.namespaces import Namespaces
 from fineline.tracing.plain_values import LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, hashes_plainly, is_value
-from fineline.tracing.segment_functions import SegmentFunctions
 from fineline.tracing.segment_state import SegmentState
+from fineline.tracing.segment_tables import GuardedContainers, Namespaces, SegmentFunctions
 
 # What operators take Python's own types for.
 DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})

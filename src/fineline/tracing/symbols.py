@@ -188,7 +188,7 @@ class Symbols:
         if symbol in part.own or symbol in self.places.leaves or symbol not in self._born:
             return part.own.get(symbol)
         tensor, kind, at = self._born[symbol]
-        if not part.own_tensor(tensor):
+        if not part.made(tensor):
             return None
         node = part.own[symbol] = self.trace.recorder.quietly("call_method", kind, (self.trace.node(tensor), *at), kind)
         return node

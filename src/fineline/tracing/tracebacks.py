@@ -1,4 +1,4 @@
-"""Tracebacks of exceptions that captured code raises: the user's frames, and none of the interpreter's."""
+"""The exception that is handled, its context, and tracebacks of exceptions that captured code raises: the user's frames, none of the interpreter's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fineline.bytecode.code import NOWHERE
 from fineline.bytecode.place import position_of, standing_for, with_parameters
-from fineline.exception_slots import TRACEBACK
+from fineline.exception_slots import CONTEXT, TRACEBACK
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.stub_frames import Place, is_own, is_stand_in
 from fineline.stacks import PROGRAM
@@ -184,3 +184,27 @@ class ShownPlace(Place):
             stub = standing_for(_stub.__code__, entry.tb_frame.f_code, NOWHERE, entry.tb_lineno, tuple(values))
             tb = TracebackType(tb, _made(stub, entry.tb_frame.f_globals, values.values()), 0, entry.tb_lineno)
         TRACEBACK.__set__(e, tb)
+
+
+class ExceptionState:
+    """Does for interpreted frames what CPython does by itself when an exception is raised and handled."""
+
+    __slots__ = ("handled", "traces")
+
+    def __init__(self) -> None:
+        # What ``sys.exception()`` gives to the user's code.
+        self.handled: BaseException | None = None
+        self.traces = Traces()
+
+    def chain(self, e: BaseException, anew: bool) -> None:
+        """Sets the implicit context of ``e``, which an instruction has raised; ``anew``: as its ``raise`` statement does, also if it has one."""
+        handled = self.handled
+        if handled is None or e is handled or not (anew or CONTEXT.__get__(e) is None):
+            return
+        link: BaseException = handled
+        while (inner := CONTEXT.__get__(link)) is not None:
+            if inner is e:
+                CONTEXT.__set__(link, None)
+                break
+            link = inner
+        CONTEXT.__set__(e, handled)

@@ -10,18 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from fineline.frames.graph_breaks import DISCARD, CaptureAborted, Delivery
+from fineline import nested_compile_region
+from fineline.frames.graph_breaks import CaptureAborted, NotCapturable
 from fineline.fx.recorder import Recorder
+from fineline.guards.facts import AMBIENT
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
 from fineline.region.options import Options
 from fineline.region.session.entry_frame import entry_frame
+from fineline.tensor_ops.backing import FakeBacking
 from fineline.tensor_ops.subgraphs.allow_in_graph import leaves, parts, tensors
-from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody
+from fineline.tensor_ops.subgraphs.bodies import Bodies, Body
+from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_subgraph
 from fineline.tensor_ops.subgraphs.function_graphs import Context, capture_function, needed
-from fineline.tensor_ops.subgraphs.nested_regions import Subgraph, begin_subgraph
 from fineline.tracing.lessons import Lessons
+from fineline.tracing.subgraph_rules import BACKWARD, BRANCH, CHECKPOINT, FORWARD, KINDS, MODIFIER, REGION, ROW, SubGraphRules
 from tests.hosts import Host
 
 X, Y = torch.arange(3.0), torch.ones(3)
@@ -55,7 +59,7 @@ def test_a_body_is_captured_without_running_it() -> None:
     interp = interpreter(X)
     bodies = Bodies(interp)
     hole = bodies.like(X)
-    body = bodies.capture(lambda a: (a.sin() + 1, {"b": a * 2}), [hole], holes=[hole])
+    body = bodies.capture(ROW, lambda a: (a.sin() + 1, {"b": a * 2}), [hole], holes=[hole])
     gm = bodies.module(body, "body")
     assert operators(gm) == ["sin", "add", "mul"] and untouched(interp)
     a, b = gm(X)
@@ -66,8 +70,8 @@ def test_a_body_is_captured_without_running_it() -> None:
 def test_tensors_from_around_a_body_are_lifted_once_for_all_bodies() -> None:
     interp = interpreter(X, Y)
     bodies = Bodies(interp)
-    one = bodies.capture(lambda: X + Y, [])
-    other = bodies.capture(lambda: Y * 2, [])
+    one = bodies.capture(ROW, lambda: X + Y, [])
+    other = bodies.capture(ROW, lambda: Y * 2, [])
     values, nodes = bodies.lifted()
     assert [v is t for v, t in zip(values, (X, Y), strict=True)] == [True, True]
     assert nodes == [interp.trace.recorder.find(X), interp.trace.recorder.find(Y)]
@@ -126,8 +130,8 @@ def test_a_refused_body_says_why_and_leaves_nothing(name: str) -> None:
     before = (interp.trace.recorder, interp.trace.mutations, interp.trace.made, interp.trace.guards.interp)
     bodies = Bodies(interp)
     hole = bodies.like(X)
-    with pytest.raises(NoBody, match=text.replace("(", r"\(")):
-        bodies.capture(fn, [hole], holes=[hole])
+    with pytest.raises(NotCapturable, match=text.replace("(", r"\(")):
+        bodies.capture(ROW, fn, [hole], holes=[hole])
     assert untouched(interp) and bodies.bodies == [] and held == [1]
     now = (interp.trace.recorder, interp.trace.mutations, interp.trace.made, interp.trace.guards.interp)
     assert all([a is b for a, b in zip(before, now, strict=True)]) and torch.is_grad_enabled() is grad
@@ -136,15 +140,15 @@ def test_a_refused_body_says_why_and_leaves_nothing(name: str) -> None:
 def test_a_body_may_give_what_it_is_given_where_the_operator_allows_it() -> None:
     bodies = Bodies(interpreter(X))
     hole = bodies.like(X)
-    body = bodies.capture(lambda a: (a, a[1:]), [hole], holes=[hole], aliases=True)
+    body = bodies.capture(CHECKPOINT, lambda a: (a, a[1:]), [hole], holes=[hole])
     assert len(body.outputs) == 2
 
 
 def test_what_a_body_writes_into_containers_of_the_capture_is_undone() -> None:
     interp, made = interpreter(X), [1]
     interp.trace.made.add(made)
-    with pytest.raises(NoBody, match="it changes what the code around it has made"):
-        Bodies(interp).capture(lambda m: (m.append(2), X + 1)[1], [made])
+    with pytest.raises(NotCapturable, match="it changes what the code around it has made"):
+        Bodies(interp).capture(ROW, lambda m: (m.append(2), X + 1)[1], [made])
     assert made == [1]
 
 
@@ -168,98 +172,206 @@ def test_stand_ins_for_operands() -> None:
     like, row, scalar = bodies.like(t), bodies.row(t), bodies.scalar(torch.int32, t)
     assert (like.shape, row.shape, scalar.shape, scalar.dtype) == ((4, 3), (3,), (), torch.int32)
     assert like.requires_grad and row.requires_grad and not scalar.requires_grad
-    with pytest.raises(NoBody, match="an operand is a int"):
+    with pytest.raises(NotCapturable, match="an operand is a int"):
         bodies.like(3)
 
 
 def test_bodies_stand_in_no_transform() -> None:
-    with pytest.raises(NoBody, match="inside of a transform"):
+    with pytest.raises(NotCapturable, match="inside of a transform"):
         torch.func.vmap(lambda t: (Bodies(interpreter()), t)[1])(torch.ones(2, 2))
 
 
 def test_leaves_that_a_graph_does_not_give_are_kept() -> None:
     bodies = Bodies(interpreter(X))
-    body, other, third = [bodies.capture(fn, []) for fn in (lambda: (X + 1, 3), lambda: (X * 2, 3), lambda: (X * 2, 4))]
+    body, other, third = [bodies.capture(ROW, fn, []) for fn in (lambda: (X + 1, 3), lambda: (X * 2, 3), lambda: (X * 2, 4))]
     assert type(body) is Body and len(body.nodes) == 1 and body.rebuilt([7]) == (7, 3)
     assert body.same_structure(other) and not body.same_structure(third)
 
 
-# -- sub-graphs that run for real: held as one node, or put node by node ---------------------------------------------------------------
+# -- nested_compile_region: on the values of the capture, and interpreted as any other call where no sub-graph fits ------------------
 def step(a: Tensor, b: Tensor) -> Tensor:
     return (a + b).relu()
 
 
-def nested(interp: Interpreter, fn: Callable, args: list, hold: bool = True) -> tuple[Any, list]:
-    """Runs ``fn`` as a sub-graph: -> its result, and what was decided of it."""
-    outer, decided = interp.push_function(None, step, [X, Y], None), []
-
-    def finish(interp: Interpreter, sub: Subgraph, value: Any) -> None:
-        outputs = sub.outputs(value)
-        decided.append(None if outputs is None else len(outputs))
-        if outputs is None or not hold:
-            sub.recorder.inline()
-        else:
-            sub.recorder.hold(torch.ops.higher_order.invoke_subgraph, "subgraph", outputs)
-
-    begin_subgraph(interp, outer, fn, args, None, finish, Delivery(lambda interp, f, value, then: decided.append(value)))
-    interp.run()
-    return decided[1], decided[:1]
+def nested(interp: Interpreter, fn: Callable, args: list) -> Any:
+    """Runs a call of ``fn`` under ``nested_compile_region``: -> its result."""
+    marked = nested_compile_region(fn)
+    return run(interp, lambda *args: marked(*args), *args)
 
 
-def test_a_sub_graph_is_one_node_of_the_graph_around_it() -> None:
+def test_a_region_is_one_node_of_the_graph_around_it() -> None:
     interp = interpreter(X, Y)
-    value, decided = nested(interp, step, [X, Y])
+    value = nested(interp, step, [X, Y])
     recorder = interp.trace.recorder
-    assert decided == [1] and torch.equal(value, (X + Y).relu()) and interp.nested.subgraphs == []
-    assert type(recorder) is Recorder and operators(recorder)[:1] == ["invoke_subgraph"]
+    assert torch.equal(value, (X + Y).relu()) and type(recorder) is Recorder and operators(recorder) == ["invoke_subgraph"]
     (gm,) = recorder.nested.modules.values()
-    assert operators(gm) == ["add", "relu"] and recorder.known(value)
+    assert operators(gm) == ["add", "relu"] and recorder.known(value) and operators(recorder) == ["invoke_subgraph"]
 
 
-def test_equal_sub_graphs_share_a_module() -> None:
+def test_equal_regions_share_a_module() -> None:
     interp = interpreter(X, Y)
     for fn in (step, step, lambda a, b: a * b):
         nested(interp, fn, [X, Y])
     assert len(interp.trace.recorder.nested.modules) == 2 and operators(interp.trace.recorder).count("invoke_subgraph") == 3
 
 
-def test_a_sub_graph_gives_what_it_has_made() -> None:
+def test_a_region_gives_what_it_has_made() -> None:
     interp = interpreter(X, Y)
-    value, decided = nested(interp, lambda a, b: (c := a + b, [c, a, c * 2]), [X, Y])
-    assert decided == [2] and value[1][1] is X
+    value = nested(interp, lambda a, b: (c := a + b, [c, a, c * 2]), [X, Y])
+    assert value[1][0] is value[0] and value[1][1] is X and operators(interp.trace.recorder) == ["invoke_subgraph"]
     assert [interp.trace.recorder.known(t) for t in (value[0], value[1][2], X)] == [True, True, True]
 
 
+class Holder:
+    def __init__(self, t: Tensor) -> None:
+        self.t = t
+
+
 @pytest.mark.parametrize(
-    ("fn", "hold", "decided"),
+    "fn",
     [
-        (lambda a, b: a, True, None),
-        (lambda a, b: (a.add_(b), a + 1)[1], True, None),
-        (lambda a, b: (c := a + b, c[1:]), True, None),
-        (lambda a, b: (a + b, torch.set_grad_enabled(False))[0], True, None),
-        (step, False, 1),
+        lambda a, b: a,
+        lambda a, b: (a.add_(b), a + 1)[1],
+        lambda a, b: (c := a + b, c[1:]),
+        lambda a, b: (a + b, torch.set_grad_enabled(False))[0],
+        lambda a, b: Holder(a + b),
+        lambda a, b: (a + b, (torch._C._set_grad_enabled(True), a.relu_())[1])[0],
     ],
-    ids=["nothing made", "writes into an operand", "results share memory", "another state", "told to"],
+    ids=["nothing made", "writes into an operand", "results share memory", "another state", "an object", "fails late"],
 )
-def test_what_no_sub_graph_can_hold_goes_node_by_node(fn: Callable, hold: bool, decided: int | None) -> None:
-    interp, plain = interpreter(x := X.clone(), Y), interpreter(x, Y)
+def test_where_no_region_fits_the_call_is_interpreted(fn: Callable) -> None:
+    x, y = X.clone(), X.clone()
+    interp, plain = interpreter(x, Y), interpreter(y, Y)
     with torch.enable_grad():
-        assert nested(interp, fn, [x, Y], hold)[1] == [decided]
+        nested(interp, fn, [x, Y])
     with torch.enable_grad():
-        run(plain, fn, x, Y)
-    assert operators(interp.trace.recorder) == operators(plain.trace.recorder) and not interp.trace.recorder.nested.modules
+        run(plain, fn, y, Y)
+    recorder = interp.trace.recorder
+    assert operators(recorder) == operators(plain.trace.recorder) and not recorder.nested.modules and not recorder.nested.shared and torch.equal(x, y)
 
 
-def test_sub_graphs_are_given_up_at_a_graph_break() -> None:
+def test_a_region_may_make_objects_that_do_not_leave_it() -> None:
     interp = interpreter(X, Y)
-    outer = interp.push_function(None, step, [X, Y], None)
-    frame = begin_subgraph(interp, outer, step, [X, Y], None, print, DISCARD)
-    (sub,) = interp.nested.subgraphs
-    assert interp.trace.recorder is sub.recorder and sub.frame is frame
-    interp.nested.give_up_subgraphs(interp.trace, outer)
-    assert interp.nested.subgraphs == [sub]  # another frame than that of the sub-graph has ended
-    interp.nested.give_up_subgraphs(interp.trace)
-    assert interp.nested.subgraphs == [] and type(interp.trace.recorder) is Recorder and frame.then is DISCARD
+    assert torch.equal(nested(interp, lambda a, b: Holder(a + b).t * 2, [X, Y]), (X + Y) * 2)
+    assert operators(interp.trace.recorder) == ["invoke_subgraph"]
+
+
+def test_a_region_in_a_region_that_fails_leaves_no_module() -> None:
+    @nested_compile_region
+    def inner(a: Tensor) -> Tensor:
+        return a.cos()
+
+    def outer(a: Tensor) -> Tensor:
+        b = inner(a)
+        held.append(2)
+        held.pop()
+        return b * 2
+
+    interp = interpreter(X)
+    nested(interp, outer, [X])
+    interp.trace.mutations.undo()
+    assert operators(interp.trace.recorder) == ["invoke_subgraph", "getitem", "mul"] and list(interp.trace.recorder.nested.shared) == ["subgraph_0"]
+
+
+def test_a_region_under_a_handler_is_interpreted() -> None:
+    marked = nested_compile_region(step)
+
+    def program(a: Tensor, b: Tensor) -> Tensor:
+        try:
+            return marked(a, b)
+        except ValueError:
+            return a
+
+    interp = interpreter(X, Y)
+    run(interp, program, X, Y)
+    assert operators(interp.trace.recorder) == ["add", "relu"] and interp.trace.failures.caught
+
+
+# -- all kinds: a capture that fails leaves nothing behind ------------------------------------------------------------------------------
+def state_of(interp: Interpreter, made: dict) -> list:
+    """All that a capture could leave: of the trace, of its recorder, of the mutation log, of the containers that the code could reach, of PyTorch."""
+    trace, recorder, log = interp.trace, interp.trace.recorder, interp.trace.mutations
+    return [
+        [id(part) for part in (recorder, log, trace.made, trace.guards.interp)],
+        [list(recorder.graph.nodes), [src for _, src in recorder.inputs]],
+        [dict(graphs) for graphs in (recorder.nested.parts, recorder.nested.modules, recorder.nested.shared)],
+        [recorder.calls, recorder.places[:], set(recorder.writes.storages), len(recorder.writes.held), set(recorder.kernels.unmeasured), recorder.traits.once],
+        [len(log.written), dict(log.slots), dict(log.storages), log.replaced[:], log.hits[:], log.cached[:]],
+        [len(trace.made), len(trace.kept), set(trace.state.setters), dict(trace.state.answers)],
+        [len(trace.failures.assumed), trace.failures.caught, trace.failures.fragile],
+        [interp.frame, interp.limits.depth, interp.outcome.abandoned, interp.nested.opaque],
+        [held[:], dict(made), AMBIENT.now(), torch.get_rng_state().tolist(), X.tolist(), X._version],
+    ]
+
+
+def far(a: Tensor, last: Callable) -> Tensor:
+    """Does much that a sub-graph may do, and then what none may."""
+    torch._C._set_grad_enabled(not torch.is_grad_enabled())
+    torch._C._set_grad_enabled(not torch.is_grad_enabled())
+    b = (a + Y).sin()
+    b.mul_(torch.rand(3))
+    last(b)
+    return b
+
+
+LAST: dict[str, Callable] = {
+    "writes a global": lambda b: held.append(5),
+    "prints": print,
+    "reads numbers": lambda b: b.sum().item(),
+    "raises": raises,
+    "leaves another state": lambda b: torch._C._set_grad_enabled(not torch.is_grad_enabled()),
+    "writes into a tensor": lambda b: X.add_(1),
+    "sets an attribute": lambda b: setattr(X, "tag", 1),
+}
+
+
+@pytest.mark.parametrize("rules", KINDS, ids=lambda rules: rules.kind)
+@pytest.mark.parametrize("last", LAST)
+def test_a_failed_capture_leaves_nothing(rules: SubGraphRules, last: str) -> None:
+    interp, made = interpreter(X, Y), {"a": 1}
+    run(interp, lambda x, y: (x * 2, x[1:]), X, Y)
+    interp.trace.made.add(made)
+    before, checked = state_of(interp, made), interp.trace.guards.reads.sources[:]
+    lifts = rules.lifts and rules.on_fakes
+    given = Bodies(interp).like(X) if lifts else X
+
+    def code(a: Tensor, made: dict) -> Tensor:
+        if rules.lifts:
+            made["b"] = 2
+        return far(a, LAST[last])
+
+    operands = [("arg", given), *([] if rules.lifts else [("arg", Y)])] if rules is not REGION else []
+    found = capture_subgraph(interp, code, [given, made], rules, operands, backing=FakeBacking(Bodies(interp).fakes) if lifts else None)
+    assert type(found) is NotCapturable and found.reason
+    assert [a == b for a, b in zip(before, state_of(interp, made), strict=True)] == [True] * len(before)
+    assert interp.trace.guards.reads.sources[: len(checked)] == checked and not hasattr(X, "tag")
+
+
+def test_a_capture_that_is_not_used_is_undone() -> None:
+    interp = interpreter(X)
+    state, states = torch.get_rng_state(), set(interp.trace.state.setters)
+    x = X.clone()
+    found = capture_subgraph(interp, lambda a: a.add_(torch.rand(3)), [x], FORWARD.but(writes_operands=True), [("arg", x)])
+    assert type(found) is SubGraph
+    interp.trace.state.setters.add(print)
+    found.undo()
+    assert torch.equal(x, X)
+    assert torch.equal(torch.get_rng_state(), state) and interp.trace.state.setters == states
+
+
+def test_sub_graphs_stand_where_their_rules_allow() -> None:
+    interp = interpreter(X)
+    seen = []
+
+    def code() -> Tensor:
+        return X + 1
+
+    for around in (None, *KINDS):
+        interp.nested.subgraph_rules = around
+        seen.append([rules.kind for rules in KINDS if type(capture_subgraph(interp, code, (), rules)) is SubGraph])
+    lifting = [BRANCH.kind, ROW.kind, MODIFIER.kind, CHECKPOINT.kind, REGION.kind]
+    assert seen[0] == lifting and seen[1 + KINDS.index(FORWARD)] == seen[1 + KINDS.index(BACKWARD)] == []
+    assert seen[1 + KINDS.index(REGION)] == lifting
 
 
 # -- autograd functions -------------------------------------------------------------------------------------------------------------------

@@ -78,9 +78,6 @@ def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
     """Lets the graph check that a number that only it knows has this ``truth``; returns the truth, or None if that is not possible."""
     if not unknown(v) or not may_expect(interp):
         return None
-    if interp.nested.subgraphs:
-        # Symbols belong to the outermost graph.
-        interp.nested.give_up_subgraphs(interp.trace)
     condition = v if type(v) is torch.SymBool else v != 0
     interp.trace.symbols.expect(condition if truth else torch.sym_not(condition), f"the branch at {f.info.code.co_filename}:{f.line}", None)
     return truth

@@ -66,9 +66,6 @@ def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
         return None
     if not interp.backing.may_be_symbolic:
         raise Restart("FL502", "a condition on a tensor's value, of which some ways raise")
-    if interp.nested.subgraphs:
-        # Symbols belong to the outermost graph.
-        interp.nested.give_up_subgraphs(interp.trace)
     merged = interp.nested.condition = IfConversion(interp, f, start, end)
     return merged.condition(interp, f, v, (start, wanted)) or f
 

@@ -35,9 +35,8 @@ from fineline.frames.graph_breaks import (
 )
 from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import user_stack
-from fineline.interp.body_interpreter import BodyInterpreter
 from fineline.interp.interpreter import FLEETING, Interpreter
-from fineline.interp.trial import Trial
+from fineline.interp.sub_interpreter import SubInterpreter
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import begin_segment
 from fineline.policy.break_settings import breaks_here
@@ -57,6 +56,7 @@ from fineline.region.session.rollback import Checkpoint, amid_transforms, may_re
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.report.events import Event
+from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.backing import FakeBacking, LiveBacking, computing
 from fineline.tensor_ops.user_modes import watching
 
@@ -268,7 +268,11 @@ class CaptureSession:
         return f"{getattr(fn, '__name__', type(fn).__name__)}_{self.region.budget.programs}_{id(self.region):x}"
 
     # -- CaptureHost: what the interpreter calls -----------------------------------------------------------------
-    sub_interpreters = (Trial, BodyInterpreter)
+    sub_interpreter = SubInterpreter
+
+    @property
+    def tally(self) -> OperatorCounts | None:
+        return self.region.watch.tally
 
     @property
     def run_frame(self) -> FrameRunner:

@@ -15,12 +15,19 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
+from fineline.objects.attribute_reads import type_info
 from fineline.objects.introspection import load_cell
-from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.speculation import settle_first
-from fineline.tensor_ops.subgraphs.function_graphs import BEYOND_BACKWARD, FunctionGraphs, capture_function, needed, transformed
+from fineline.tensor_ops.subgraphs.function_graphs import (
+    BEYOND_BACKWARD,
+    FunctionGraphs,
+    capture_function,
+    differentiated,
+    needed,
+    transformed,
+)
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import is_value
 
@@ -38,7 +45,7 @@ def apply_function(call: Call) -> Frame | None:
     if separate and is_a(forward, types.FunctionType):
         rest = _with_defaults(interp, forward, rest)
     wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
-    if not wants and not transformed() and not interp.nested.in_backward and not kwargs and is_a(forward, types.FunctionType):
+    if not wants and not transformed() and not differentiated(interp) and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(needed(rest))
         trace.made.add(ctx)
         trace.kept.append(ctx)
@@ -49,7 +56,7 @@ def apply_function(call: Call) -> Frame | None:
         result = _record(interp, cls, graphs)
         interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "captured", 1)
         return call.finish(result)
-    if interp.nested.in_backward:
+    if differentiated(interp):
         raise NotCapturable
     if not interp.backing.real:
         # Its code would run now, and once more in the program.

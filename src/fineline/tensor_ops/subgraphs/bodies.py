@@ -6,11 +6,7 @@ the operator takes them as further operands. Only when all bodies of an operator
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import types
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,42 +15,19 @@ from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters, temporarily_clear_interpreter_stack
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from fineline.bytecode.asynchronous import let_pass
-from fineline.cpython import protocols
 from fineline.fake.fake_tensors import Fakes
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import GraphBreak, NotCapturable
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.fx.graph_module import CapturedGraph
-from fineline.identity import IdentityMap, IdentitySet
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
-from fineline.tracing.interp import BodyInterp, Interp
-from fineline.tracing.mutation_log import EMPTY, MutationLog, contents
+from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_call
+from fineline.tracing.interp import Interp
+from fineline.tracing.mutation_log import EMPTY
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
-from fineline.tracing.segment_trace import SegmentTrace
-
-_CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
-# Nobody keeps count of those of these that the captured code makes.
-_FLEETING = (types.FunctionType, types.MethodType, tuple, frozenset, functools.partial)
-_FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.ModuleType, Tensor)
-
-
-class NoBody(Exception):
-    """A body that no graph can hold; the text says why. ``error``: another one than that, if it is asked for something else.
-
-    ``rule``: the user's that has it break the graph; ``raised``: what the call has raised, if it has been made already.
-    """
-
-    def __init__(self, text: str, error: str = "FL520", rule: str = "", raised: Exception | None = None) -> None:
-        super().__init__(text)
-        self.error, self.rule, self.raised = error, rule, raised
-
-    def graph_break(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> GraphBreak:
-        """Returns where the operator runs instead, as it does in eager code."""
-        graph_break = GraphBreak(fn, args, kwargs, self.error, f"{text}: {self}")
-        graph_break.rule, graph_break.raised, self.raised = self.rule, self.raised, None
-        return graph_break
+from fineline.tracing.subgraph_rules import SubGraphRules
 
 
 def computed(interp: Interp, op: Any, args: tuple) -> Any:
@@ -62,7 +35,7 @@ def computed(interp: Interp, op: Any, args: tuple) -> Any:
     try:
         return interp.backing.run(interp, op, args, None)
     except GraphBreak as b:
-        raise NoBody(b.reason, b.error, b.rule, b.raised) from None
+        raise NotCapturable(b.reason, b.error, b.rule, b.raised) from None
 
 
 class Body:
@@ -121,7 +94,7 @@ class Bodies:
         """Sets up the bodies. ``rows``: the operator has a rule for ``vmap``, inside which a body works on one row."""
         levels = retrieve_all_functorch_interpreters()
         if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
-            raise NoBody("the call stands inside of a transform of torch.func")
+            raise NotCapturable("the call stands inside of a transform of torch.func")
         self.interp = interp
         self.fakes = interp.backing.body_fakes(rows=bool(levels))
         self.bodies: list[Body] = []
@@ -158,67 +131,40 @@ class Bodies:
 
     def twin(self, t: Any) -> Tensor:
         if type(t) not in PLAIN_TENSORS or t.layout is not torch.strided:
-            raise NoBody(f"an operand is a {type(t).__name__}")
+            raise NotCapturable(f"an operand is a {type(t).__name__}")
         with computing(self.interp):
             return self.fakes.twin(t)
 
     # -- bodies --------------------------------------------------------------------------------------------------------
     def capture(
-        self,
-        fn: Any,
-        args: Iterable[Any],
-        kwargs: dict | None = None,
-        holes: Iterable[Any] = (),
-        aliases: bool = False,
-        indices: bool = False,
-        numbers: bool = False,
+        self, rules: SubGraphRules, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Any] = ()
     ) -> Body:
-        """Captures ``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator passes.
-
-        ``aliases``: it may return its arguments, or views of them. ``indices``: single numbers in tensors may be indices.
-        ``numbers``: it may return symbolic numbers.
-        """
-        interp, args = self.interp, tuple(args)
-        assert interp.nested.make_body is not None
-        inner = interp.nested.make_body(interp, self.fakes, indices)
-        for t in holes:
-            node = inner.recorder.hole(t)
-            if type(t) is torch.SymInt:
-                inner.recorder.own[t.node.expr] = node
-        watch = _watched(interp.trace, [fn, *args, *(kwargs or {}).values()])
-        given = {**(kwargs or {})}
-        inner.made.update((given, args))
+        """Captures ``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator passes."""
+        found = capture_call(self.interp, fn, args, kwargs, rules, [("operand", hole) for hole in holes], self.fakes)
+        if is_a(found, NotCapturable):
+            raise found
         try:
-            with computing(interp), temporarily_clear_interpreter_stack():
-                value = inner.settled(protocols.call_spread, [fn, args, given])
-        except NoBody:
+            body = self._body(found, rules)
+        except NotCapturable:
+            found.undo()
             raise
-        except Exception as e:
-            let_pass(e)
-            raise NoBody(f"it raises {type(e).__name__}: {e}{inner.reached()}") from None
-        finally:
-            changed = any([not _unchanged(w.before, w.obj) for w in watch.written.values()])
-            if changed:
-                watch.undo()
-        if changed:
-            raise NoBody("it changes what the code around it has made")
-        body = self._body(inner, value, aliases, numbers)
+        self.interp.note_subgraph(found.inner)
         self.bodies.append(body)
         return body
 
-    def _body(self, inner: BodyInterp, value: Any, aliases: bool, numbers: bool) -> Body:
-        recorder: BodyRecorder = inner.recorder
-        leaves, spec = tree_flatten(value, is_leaf=lambda v: type(v) not in (tuple, list, dict))
+    def _body(self, found: SubGraph, rules: SubGraphRules) -> Body:
+        recorder: BodyRecorder = found.recorder
+        leaves, spec = tree_flatten(found.value, is_leaf=lambda v: type(v) not in (tuple, list, dict))
         given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
             if is_a(leaf, Tensor):
                 self.twin(leaf)
                 given[i] = self._node(recorder, leaf)
-            elif type(leaf) in SYMBOLIC and numbers:
-                given[i] = inner.number(leaf)
+            elif type(leaf) in SYMBOLIC and rules.gives_numbers:
+                given[i] = found.number(leaf)
             elif not is_value(leaf):
-                raise NoBody(f"it gives a {type(leaf).__name__}")
-        if not aliases:
+                raise NotCapturable(f"it gives a {type(leaf).__name__}")
+        if not rules.gives_operands:
             self.apart(
                 [*[leaves[i] for i in given if is_a(leaves[i], Tensor)], *recorder.given()], "it uses and gives tensors that share memory"
             )
@@ -229,15 +175,15 @@ class Bodies:
         if node is None:
             src = self.interp.trace.sources.get(t)
             if src is None:
-                raise NoBody("it gives a tensor of unknown origin")
+                raise NotCapturable("it gives a tensor of unknown origin")
             node = recorder.placeholder(t, "arg", src)
         return node
 
     def apart(self, tensors: Iterable[Tensor], text: str) -> None:
-        """Raises `NoBody` if two of these share memory."""
+        """Raises `NotCapturable` if two of these share memory."""
         storages = [self.twin(t).untyped_storage()._cdata for t in tensors]
         if len(set(storages)) < len(storages):
-            raise NoBody(text)
+            raise NotCapturable(text)
 
     # -- in the end ----------------------------------------------------------------------------------------------------
     def lifted(self) -> tuple[list[Any], list[Any]]:
@@ -262,70 +208,3 @@ class Bodies:
 
     def _numbers(self) -> list[Any]:
         return list({key: n for body in self.bodies for key, (_, n) in body.recorder.numbers.items()}.values())
-
-
-# -- what the code around a body has made --------------------------------------------------------------------------------------
-def _watched(trace: SegmentTrace, roots: list) -> MutationLog:
-    """Copies of the containers made in the captured code that a body can reach: no mutation log hears of writes to these."""
-    watch = MutationLog()
-    roots = [*roots, *[w.obj for w in trace.mutations.written.values()], *[obj for obj, _, _, _ in trace.mutations.slots.values()]]
-    seen, todo = IdentitySet((trace,)), deque(roots)
-    while todo:
-        obj = todo.popleft()
-        if obj in seen or is_value(obj) or is_a(obj, (Tensor, type, types.ModuleType)):
-            continue
-        seen.add(obj)
-        made = obj in trace.made
-        if made and is_a(obj, _CONTAINERS):
-            watch.note(obj, None)  # type: ignore[arg-type]
-        elif made and not is_a(obj, _FIXED) and not _frozen(obj):
-            held = _space(obj)
-            if type(held) is not dict or any([k.__dict__.get("__slots__") for k in type(obj).__mro__]):
-                raise NoBody(f"it can reach a {type(obj).__name__} that the captured code has made")
-            watch.note(held, None)  # type: ignore[arg-type]
-        # What was there before the call, and was not written to, holds nothing that was made since.
-        if made or obj in trace.mutations.written or (obj not in trace.sources and is_a(obj, _FLEETING)):
-            todo.extend(_held(obj))
-    return watch
-
-
-def _held(obj: Any) -> Iterator[Any]:
-    if is_a(obj, types.FunctionType):
-        yield from obj.__closure__ or ()
-        yield from obj.__defaults__ or ()
-        yield from (obj.__kwdefaults__ or {}).values()
-    elif is_a(obj, types.MethodType):
-        yield from (obj.__self__, obj.__func__)
-    elif is_a(obj, types.CellType):
-        if (content := contents(obj)) is not EMPTY:
-            yield content
-    elif is_a(obj, dict):
-        yield from dict.values(obj)
-    elif is_a(obj, (tuple, list, set, frozenset, deque)):
-        yield from obj
-    elif is_a(obj, functools.partial):
-        yield from (obj.func, *obj.args, *obj.keywords.values())
-    elif _frozen(obj):
-        yield from [object.__getattribute__(obj, field.name) for field in dataclasses.fields(obj)]
-    elif type(space := _space(obj)) is dict:
-        yield from space.values()
-
-
-def _space(obj: Any) -> Any:
-    return object.__getattribute__(obj, "__dict__") if type(obj).__dictoffset__ else None
-
-
-def _frozen(obj: Any) -> bool:
-    return getattr(getattr(type(obj), "__dataclass_params__", None), "frozen", False)
-
-
-def _unchanged(before: Any, obj: Any) -> bool:
-    if is_a(obj, types.CellType):
-        return contents(obj) is before
-    if is_a(obj, bytearray):
-        return bytes(obj) == before
-    if len(before) != len(obj):
-        return False
-    if is_a(obj, dict):
-        return all([a is b for a, b in zip(before, obj, strict=True)]) and all([obj[k] is v for k, v in before.items()])
-    return all([a is b for a, b in zip(before, obj, strict=True)])

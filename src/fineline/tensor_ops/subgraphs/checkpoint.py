@@ -12,15 +12,17 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
 from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import NotCapturable
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.tensor_ops.subgraphs.autograd_function import see_closed
-from fineline.tensor_ops.subgraphs.bodies import Bodies, NoBody, computed
+from fineline.tensor_ops.subgraphs.bodies import Bodies, computed
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import PARTIAL
+from fineline.tracing.subgraph_rules import CHECKPOINT as RULES
 
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
 
@@ -30,7 +32,7 @@ def _checkpoint(call: Call) -> Frame | None:
         return call.run_natively()
     try:
         value = _captured(call.interp, *call.args, **(call.kwargs or {}))
-    except NoBody as e:
+    except NotCapturable as e:
         plain = checkpoint.__wrapped__  # type: ignore[attr-defined]
         call.trace.pin(plain, plain.__qualname__)
         raise e.graph_break(plain, tuple(call.args), call.kwargs, "checkpoint") from None
@@ -40,11 +42,11 @@ def _checkpoint(call: Call) -> Frame | None:
 def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_context_fn, **kwargs: Any) -> Any:
     options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
     if options.get("use_reentrant") is not False:
-        raise NoBody("with use_reentrant=True it runs its function again in the backward pass, past any graph")
+        raise NotCapturable("with use_reentrant=True it runs its function again in the backward pass, past any graph")
     if not all([is_value(v) for v in options.values()]) or (context_fn is not noop_context_fn and not _fixed(interp, context_fn)):
-        raise NoBody("one of its options may be another one at the next call")
+        raise NotCapturable("one of its options may be another one at the next call")
     bodies = Bodies(interp)
-    body = bodies.capture(function, args, kwargs, aliases=True)
+    body = bodies.capture(RULES, function, args, kwargs)
     values, nodes = bodies.lifted()
     gm = bodies.module(body, "checkpointed")
     if context_fn is not noop_context_fn:

@@ -23,13 +23,14 @@ from fineline.fake.fake_tensors import own_attributes
 from fineline.frames.graph_breaks import ASKED, CaptureAborted, GraphBreak, NotCapturable, Restart
 from fineline.fx.function_node import Ways, function_node
 from fineline.fx.graph_module import CapturedGraph
-from fineline.identity import AddressSet, IdentitySet
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
-from fineline.torch_facts.random_state import put_back, random_states
+from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_subgraph, may_stand
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
+from fineline.tracing.subgraph_rules import BACKWARD, FORWARD, SubGraphRules
 
 # Whoever sets one of these says something that the graphs do not.
 BEYOND_BACKWARD = ("jvp", "vjp", "vmap", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call")
@@ -114,35 +115,58 @@ class FunctionGraphs:
 def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | None:
     """Returns the graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
     given = [a for a in args if is_a(a, Tensor)]
-    if interp.nested.make_trial is None or interp.nested.opaque is not None or interp.options.force_graph_breaks or not _usual(interp, cls, args, given):
+    if not may_stand(interp, FORWARD) or interp.nested.opaque is not None or interp.options.force_graph_breaks or not _usual(interp, cls, args, given):
         return None
-    states = random_states()
-    ctx = Unasked() if interp.nested.in_backward else Context(needed(args))
+    ctx = Unasked() if differentiated(interp) else Context(needed(args))
+    setup = cls.setup_context if cls.setup_context is not Function.setup_context else None
+    rules = FORWARD.but(writes_operands=not (interp.trace.failures.assumed or interp.backing.switches))
+    forward = capture_subgraph(
+        interp, protocols.apply_under_no_grad, [cls.forward, setup, ctx, tuple(args)], rules, [("arg", t) for t in given], (ctx,)
+    )
+    if is_a(forward, NotCapturable):
+        _refuse(interp, cls, args, forward)
+        return None
+    graphs = _completed(interp, cls, ctx, args, forward)
+    if is_a(graphs, NotCapturable):
+        _refuse(interp, cls, args, graphs)
+        return None
     interp.trace.kept.append(ctx)
-    trial = interp.nested.make_trial(interp, {"arg": given}, AddressSet((ctx,)), writes=not (interp.trace.failures.assumed or interp.backing.switches))
+    interp.trace.recorder.writes.storages |= forward.recorder.writes.storages.touched
+    if interp.tensors.undoable:
+        interp.trace.mutations.take_over(forward.inner.mutations)
+    return graphs
+
+
+def _refuse(interp: Interp, cls: Any, args: list, found: NotCapturable) -> None:
+    """Has the function itself run instead, which raises what it may raise; at a graph break if it has come to one that a node would hide."""
+    cause = found.cause
+    if is_a(cause, Restart) and cause.again:
+        raise cause
+    if is_a(cause, GraphBreak) and not differentiated(interp) and (interp.backing.real or cause.error in ASKED):
+        # A backend that looks into the node would meet what it runs once, at that time, and never again.
+        outside = GraphBreak(cls.apply, tuple(args), None, cause.error, f"{cls.__qualname__} breaks the graph: {cause.reason}")
+        outside.rule = cause.rule
+        raise outside
+
+
+def differentiated(interp: Interp) -> bool:
+    """Returns whether what runs is a backward that may be differentiated itself."""
+    return interp.nested.subgraph_rules is not None and interp.nested.subgraph_rules.differentiable
+
+
+def _completed(interp: Interp, cls: Any, ctx: Context, args: list, forward: SubGraph) -> FunctionGraphs | NotCapturable:
+    """Returns the graphs of a function of which the forward is captured; if there are none, nothing has happened."""
     try:
         with nullcontext() if interp.backing.real else computing(interp):
-            graphs = _capture(interp, cls, ctx, args, trial)
+            return _capture(interp, cls, ctx, args, forward)
     except (NotCapturable, Restart, CaptureAborted, Exception) as e:
-        if is_a(e, Restart) and e.again:
-            raise
-        # The function itself runs instead. If it raises, the user sees it then.
-        trial.mutations.undo_storages()
-        put_back(states)
+        forward.undo()
+        if is_a(e, NotCapturable):
+            return e
         let_pass(e)
         if is_a(e, CaptureAborted):
             raise
-        graph_break = e.graph_break if is_a(e, NotCapturable) else None
-        if graph_break is not None and not interp.nested.in_backward and (interp.backing.real or graph_break.error in ASKED):
-            # A backend that looks into the node would meet what it runs once, at that time, and never again.
-            outside = GraphBreak(cls.apply, tuple(args), None, graph_break.error, f"{cls.__qualname__} breaks the graph: {graph_break.reason}")
-            outside.rule = graph_break.rule
-            raise outside from None
-        return None
-    interp.trace.recorder.writes.storages |= trial.recorder.writes.storages.touched
-    if interp.tensors.undoable:
-        interp.trace.mutations.take_over(trial.mutations)
-    return graphs
+        return NotCapturable(str(e), cause=e)
 
 
 def transformed() -> bool:
@@ -161,15 +185,14 @@ def _usual(interp: Interp, cls: Any, args: list, given: list[Tensor]) -> bool:
     )
 
 
-def _capture(interp: Interp, cls: Any, ctx: Context, args: list, trial: Any) -> FunctionGraphs:
-    setup = cls.setup_context if cls.setup_context is not Function.setup_context else None
-    out = trial.attempt(protocols.apply_under_no_grad, [cls.forward, setup, ctx, tuple(args)])
+def _capture(interp: Interp, cls: Any, ctx: Context, args: list, forward: SubGraph) -> FunctionGraphs:
+    out = forward.value
     outs = out if type(out) is tuple else (out,)
     saved, kept, constant = _context_tensors(ctx, outs)
-    recorder = trial.recorder
+    recorder = forward.recorder
     if _state_changes(recorder) > 2 or not all([type(t) in PLAIN_TENSORS and recorder.known(t) and _bare(t) for t in outs]):
         raise NotCapturable
-    dirty = _dirty(interp, ctx, trial, outs)
+    dirty = _dirty(interp, ctx, forward, outs)
     nodes = [tuple([_node(recorder, t) for t in group]) for group in (outs, saved, kept)]
     lazy = (
         ()
@@ -179,15 +202,17 @@ def _capture(interp: Interp, cls: Any, ctx: Context, args: list, trial: Any) -> 
     if len(lazy) > _MOST_LAZY:
         raise NotCapturable
     with undisturbed(), _disable_current_modes():
-        trials, once = _backwards(interp, cls, ctx, outs, (saved, kept), lazy, args)
+        passes, once = _backwards(interp, cls, ctx, outs, (saved, kept), lazy, args)
     numbers = list(
-        {key: n for part in (recorder, *[later.recorder for later, _ in trials]) for key, (_, n) in part.numbers.items()}.values()
+        {key: n for part in (recorder, *[later.recorder for later, _ in passes]) for key, (_, n) in part.numbers.items()}.values()
     )
     results = (nodes[0] if type(out) is tuple else nodes[0][0], *nodes[1:])
-    forward = recorder.finished(results, [node for node, _ in recorder.inputs], numbers, f"{cls.__name__}_forward")
-    backwards = [_finished(later.recorder, found, numbers, ctx, f"{cls.__name__}_backward") for later, found in trials]
+    graph = recorder.finished(results, [node for node, _ in recorder.holes], numbers, f"{cls.__name__}_forward")
+    backwards = [_finished(later.recorder, found, numbers, ctx, f"{cls.__name__}_backward") for later, found in passes]
+    for part in (forward, *[later for later, _ in passes]):
+        interp.note_subgraph(part.inner)
     ways = Ways(constant, dirty, lazy, ctx._fineline_asked, once)
-    return FunctionGraphs(function_node(cls.__name__, ways), forward, backwards, numbers, trial.given, (out, saved, kept))
+    return FunctionGraphs(function_node(cls.__name__, ways), graph, backwards, numbers, recorder.given(), (out, saved, kept))
 
 
 def _bare(t: Tensor) -> bool:
@@ -219,12 +244,13 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
     return tuple([t for t in saved if t is not None]), tuple(kept), constant
 
 
-def _dirty(interp: Interp, ctx: Context, trial: Any, outs: tuple) -> tuple[int, ...]:
+def _dirty(interp: Interp, ctx: Context, forward: SubGraph, outs: tuple) -> tuple[int, ...]:
     """Returns which tensors it was given are written into: those, and no other ones, that it says are."""
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
-    dirty = [i for i, t in enumerate(trial.given) if any([t is other for other in marked])]
-    storages = {interp.backing.memory(interp, trial.given[i]).untyped_storage()._cdata for i in dirty}
-    if type(marked) is not tuple or len(dirty) != len(marked) or not trial.recorder.writes.storages.touched <= storages:
+    given = forward.recorder.given()
+    dirty = [i for i, t in enumerate(given) if any([t is other for other in marked])]
+    storages = {interp.backing.memory(interp, given[i]).untyped_storage()._cdata for i in dirty}
+    if type(marked) is not tuple or len(dirty) != len(marked) or not forward.recorder.writes.storages.touched <= storages:
         raise NotCapturable
     if not all([any([t is out for out in outs]) for t in marked]):
         raise NotCapturable
@@ -247,8 +273,8 @@ def _fixed(value: Any) -> bool:
     return type(value) in SYMBOLIC or is_value(value) or (type(value) in (tuple, torch.Size) and all([_fixed(x) for x in value]))
 
 
-def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[Any, tuple]], bool]:
-    """Returns the backward for each set of gradients that may be missing: the interpreter that it ran on, and what it gave. And whether it runs once."""
+def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[SubGraph, tuple]], bool]:
+    """Returns the backward for each set of gradients that may be missing: its graph, and what it gave. And whether it runs once."""
     run = cls.backward
     once = run.__code__ is _ONCE
     if once:
@@ -261,8 +287,9 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
             grads = {i: interp.backing.run(interp, torch.zeros_like, (outs[i],), None) for i in come}
             given = {"grad": grads.values(), "saved": held[0], "kept": held[1]}
             come_to = [grads.get(i) for i in range(len(outs))]
-            one = _backward(interp, run, ctx, once, args, given, come_to, opposite=False)
-            if one[0].either and not _same(one, _backward(interp, run, ctx, once, args, given, come_to, opposite=True)):
+            rules = _rules_of_backward(interp, once)
+            one = _backward(interp, run, ctx, args, given, come_to, rules)
+            if one[0].inner.either and not _same(one, _backward(interp, run, ctx, args, given, come_to, rules.but(opposite=True))):
                 raise NotCapturable
         if any([before.get(name) is not v for name, v in ctx.__dict__.items() if name != "_fineline_asked"]):
             raise NotCapturable
@@ -270,26 +297,36 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
     return found, once
 
 
-def _backward(interp: Interp, run: Callable, ctx: Context, once: bool, args: list, given: dict, grads: list, opposite: bool) -> tuple[Any, tuple]:
-    """Returns a trial of the backward, on these ``grads``: the interpreter, and the gradients of the tensors among ``args``."""
-    assert interp.nested.make_trial is not None
-    trial = interp.nested.make_trial(interp, given, AddressSet((ctx,)), later=True, opposite=opposite, again=not once)
-    value = trial.attempt(protocols.run_under_no_grad, [run, ctx, *grads])
-    if _state_changes(trial.recorder) > 2:
+def _rules_of_backward(interp: Interp, once: bool) -> SubGraphRules:
+    """Returns the rules of a backward. Of functions in it there are graphs if it may be differentiated; but not of those in their backwards."""
+    inside = frozenset({FORWARD.kind, BACKWARD.kind}) if not once and not differentiated(interp) else frozenset()
+    return BACKWARD.but(differentiable=not once, contains=inside)
+
+
+def _backward(
+    interp: Interp, run: Callable, ctx: Context, args: list, given: dict[str, Iterable[Tensor]], grads: list, rules: SubGraphRules
+) -> tuple[SubGraph, tuple]:
+    """Returns the graph of a backward, on these ``grads``, and the gradients of the tensors among ``args``."""
+    operands = [(name, t) for name, tensors in given.items() for t in tensors]
+    found = capture_subgraph(interp, protocols.run_under_no_grad, [run, ctx, *grads], rules, operands, (ctx,))
+    if is_a(found, NotCapturable):
+        raise found
+    value = found.value
+    if _state_changes(found.recorder) > 2:
         raise NotCapturable
     gradients = value if type(value) is tuple else (value,)
     if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
         raise NotCapturable
     # PyTorch objects to a number, if it comes.
-    results = tuple([_node(trial.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)])
+    results = tuple([_node(found.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)])
     if not all([is_a(g, (Node, int, float, NoneType)) for g in results]):
         raise NotCapturable
-    return trial, results
+    return found, results
 
 
-def _same(one: tuple[Any, tuple], other: tuple[Any, tuple]) -> bool:
-    """Returns whether two trials have come to the same graph. They have not if a part hangs on it: each makes its own."""
-    nodes = [list(trial.recorder.graph.nodes) for trial, _ in (one, other)]
+def _same(one: tuple[SubGraph, tuple], other: tuple[SubGraph, tuple]) -> bool:
+    """Returns whether two captures have come to the same graph. They have not if a part hangs on it: each makes its own."""
+    nodes = [list(found.recorder.graph.nodes) for found, _ in (one, other)]
     # As it is written, since 1 is not True here.
     written = [
         repr(([(n.op, n.name, n.args, n.kwargs) for n in graph], found)) for graph, (_, found) in zip(nodes, (one, other), strict=True)
@@ -300,7 +337,7 @@ def _same(one: tuple[Any, tuple], other: tuple[Any, tuple]) -> bool:
 
 def _finished(recorder: Any, results: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:
     """Returns the graph of a backward, without the saved tensors if nobody asked for them."""
-    nodes = [node for node, _ in recorder.inputs]
+    nodes = [node for node, _ in recorder.holes]
     if not ctx._fineline_asked:
         kept = [node for node in nodes if not str(node.target).startswith("saved")]
         for node in nodes:

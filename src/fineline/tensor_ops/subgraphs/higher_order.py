@@ -21,13 +21,15 @@ from torch._higher_order_ops.while_loop import while_loop, while_loop_op
 from torch.utils._pytree import tree_leaves
 
 from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import NotCapturable
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, NoBody, computed
+from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, computed
 from fineline.tensor_ops.unbacked import item
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.mutation_log import EMPTY
+from fineline.tracing.subgraph_rules import BRANCH, MODIFIER, ROW, SubGraphRules
 
 INTEGERS = frozenset({int, torch.SymInt})
 _OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
@@ -50,11 +52,11 @@ class OperatorCall:
         # Whether a function of PyTorch's calls it, which expects what the body gives, and not a flat tuple.
         self.inner = inner
 
-    def capture(self, bodies: Bodies, name: str, *args: Any, **kwargs: Any) -> Body:
+    def capture(self, bodies: Bodies, rules: SubGraphRules, name: str, fn: Any, args: Any, holes: Any = ()) -> Body:
         try:
-            return bodies.capture(*args, **kwargs)
-        except NoBody as e:
-            raise NoBody(f"{name} can't be a graph: {e}", e.error, e.rule) from None
+            return bodies.capture(rules, fn, args, holes=holes)
+        except NotCapturable as e:
+            raise NotCapturable(f"{name} can't be a graph: {e}", e.error, e.rule) from None
 
     def run(self, args: tuple, graphs: Mapping[int, str], nodes: Mapping[int, Any]) -> Any:
         """Runs the operator and records it: -> its results.
@@ -72,10 +74,10 @@ class OperatorCall:
         return result
 
     def needs(self, shapes: bool, text: str) -> None:
-        """Raises `NoBody` unless the operator may return a number, or if ``shapes`` a size, that only the graph knows."""
+        """Raises `NotCapturable` unless the operator may return a number, or if ``shapes`` a size, that only the graph knows."""
         symbols = self.interp.trace.symbols
         if symbols is None or not (symbols.shaped if shapes else symbols.scalars):
-            raise NoBody(text, "FL508" if shapes else "FL502")
+            raise NotCapturable(text, "FL508" if shapes else "FL502")
 
     def given(self, body: Body, results: Any) -> Any:
         if not self.inner:
@@ -88,16 +90,16 @@ class OperatorCall:
 def _cond(call: OperatorCall, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     interp, bodies = call.interp, Bodies(call.interp, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
-        raise NoBody("the condition is no single bool")
+        raise NotCapturable("the condition is no single bool")
     if not is_a(operands, (tuple, list)):
-        raise NoBody("the operands are no tuple")
+        raise NotCapturable("the operands are no tuple")
     interp.trace.expand(operands, True)
     if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
-        raise NoBody("the operands are something else than tensors")
-    then = call.capture(bodies, "true_fn", true_fn, operands, numbers=True)
-    other = call.capture(bodies, "false_fn", false_fn, operands, numbers=True)
+        raise NotCapturable("the operands are something else than tensors")
+    then = call.capture(bodies, BRANCH, "true_fn", true_fn, operands)
+    other = call.capture(bodies, BRANCH, "false_fn", false_fn, operands)
     if not all([is_a(leaf, Tensor) or type(leaf) in INTEGERS for leaf in then.flat]):
-        raise NoBody("a branch gives something else than tensors and integers")
+        raise NotCapturable("a branch gives something else than tensors and integers")
     held = [type(a) in INTEGERS for a in then.flat]
     for i, (a, b) in enumerate(zip(then.flat, other.flat, strict=False)):
         if type(a) in INTEGERS and type(b) in INTEGERS:
@@ -113,15 +115,15 @@ def _cond(call: OperatorCall, pred: Any, true_fn: Any, false_fn: Any, operands: 
                 else:
                     body.give(i, n)
     if not then.same_structure(other):
-        raise NoBody("the branches give different structures")
+        raise NotCapturable("the branches give different structures")
     for a, b in zip(then.outputs, other.outputs, strict=True):
         if is_a(a, Tensor) and not bodies.alike(a, b):
             if (a.dtype, a.device, a.dim()) != (b.dtype, b.device, b.dim()):
-                raise NoBody("the branches give tensors of different types, devices, or numbers of dimensions")
+                raise NotCapturable("the branches give tensors of different types, devices, or numbers of dimensions")
             call.needs(True, "the branches give tensors of different sizes or strides")
     lifted, nodes = bodies.lifted()
     if len(then.outputs) != 1 and torch._C._functorch.is_functorch_wrapped_tensor(pred):
-        raise NoBody("inside of vmap PyTorch's own rule for it gives one result only")
+        raise NotCapturable("inside of vmap PyTorch's own rule for it gives one result only")
     graphs = [bodies.module(body, name) for body, name in ((then, "true_fn"), (other, "false_fn"))]
     results = call.run((pred, *graphs, tuple(lifted)), {1: "true_fn", 2: "false_fn"}, {3: tuple(nodes)})
     places = [i for i, leaf in enumerate(then.leaves) if leaf is EMPTY]
@@ -144,10 +146,10 @@ def _while_loop(call: OperatorCall, cond_fn: Any, body_fn: Any, carried: Any, ad
     found = []
     for name, fn in (("cond_fn", cond_fn), ("body_fn", body_fn)):
         holes = [bodies.carried(t) for t in carried]
-        found.append(call.capture(bodies, name, fn, [*holes, *additional], holes=holes, numbers=True))
+        found.append(call.capture(bodies, BRANCH, name, fn, [*holes, *additional], holes))
     test, body = found
     if len(test.leaves) != 1 or not test.outputs or not _one_bool(test.outputs[0]):
-        raise NoBody("cond_fn does not give one bool in a tensor without dimensions")
+        raise NotCapturable("cond_fn does not give one bool in a tensor without dimensions")
     for i, v in enumerate(carried):
         if type(v) in INTEGERS and i < len(body.flat) and type(body.flat[i]) is int:
             body.give(i, body.flat[i])
@@ -163,7 +165,7 @@ def _scan(call: OperatorCall, combine_fn: Any, init: Any, xs: Any, additional_in
     bodies = Bodies(call.interp, rows=True)
     _only_tensors(call, init, xs)
     holes = [*[bodies.like(t) for t in init], *[bodies.row(x) for x in xs]]
-    body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
+    body = call.capture(bodies, ROW, "combine_fn", combine_fn, [*holes, *additional_inputs], holes)
     _carries(bodies, body, init)
     return _over(call, bodies, body, "combine_fn", (list(init), list(xs)))
 
@@ -172,7 +174,7 @@ def _map(call: OperatorCall, fn: Any, xs: Any, args: Any) -> Any:
     bodies = Bodies(call.interp)
     _only_tensors(call, xs)
     holes = [bodies.row(x) for x in xs]
-    body = call.capture(bodies, "f", fn, [*holes, *args], holes=holes)
+    body = call.capture(bodies, ROW, "f", fn, [*holes, *args], holes)
     bodies.apart([*xs, *body.recorder.operands], "f uses tensors that share memory")
     return _over(call, bodies, body, "body", (list(xs),), last=list)
 
@@ -181,7 +183,7 @@ def _associative_scan(call: OperatorCall, combine_fn: Any, xs: Any, additional_i
     bodies = Bodies(call.interp)
     _only_tensors(call, xs)
     holes = [bodies.row(x) for x in (*xs, *xs)]
-    body = call.capture(bodies, "combine_fn", combine_fn, [*holes, *additional_inputs], holes=holes)
+    body = call.capture(bodies, ROW, "combine_fn", combine_fn, [*holes, *additional_inputs], holes)
     _carries(bodies, body, [bodies.row(x) for x in xs], len(xs))
     return _over(call, bodies, body, "combine_fn", (list(xs),))
 
@@ -189,7 +191,7 @@ def _associative_scan(call: OperatorCall, combine_fn: Any, xs: Any, additional_i
 def _over(call: OperatorCall, bodies: Bodies, body: Body, name: str, given: tuple, last: Callable = tuple) -> Any:
     """Returns an operator that runs ``body`` over rows."""
     if len(body.outputs) < len(body.leaves) or not body.outputs:
-        raise NoBody(f"{name} gives something else than tensors")
+        raise NotCapturable(f"{name} gives something else than tensors")
     lifted, nodes = bodies.lifted()
     args = (bodies.module(body, name), *given, last(lifted))
     return call.given(body, call.run(args, {0: name}, {len(args) - 1: last(nodes)}))
@@ -199,16 +201,16 @@ def _flex_attention(
     call: OperatorCall, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, kernel_options: Any, *buffers: Any
 ) -> Any:
     if any(buffers):
-        raise NoBody("it is given buffers of its own")
+        raise NotCapturable("it is given buffers of its own")
     scores, masks = Bodies(call.interp), Bodies(call.interp)
     places = [scores.scalar(torch.int32, query) for _ in range(4)]
     score = scores.scalar(query.dtype, query, scores.twin(query).requires_grad)
-    scored = call.capture(scores, "score_mod", score_mod, [score, *places], holes=[score, *places], aliases=True, indices=True)
+    scored = call.capture(scores, MODIFIER, "score_mod", score_mod, [score, *places], [score, *places])
     places = [masks.scalar(torch.int32, query) for _ in range(4)]
-    masked = call.capture(masks, "mask_mod", block_mask[-1], places, holes=places, aliases=True, indices=True)
+    masked = call.capture(masks, MODIFIER, "mask_mod", block_mask[-1], places, places)
     for name, body in (("score_mod", scored), ("mask_mod", masked)):
         if len(body.leaves) != 1 or len(body.outputs) != 1 or body.outputs[0].dim():
-            raise NoBody(f"{name} does not give one number in a tensor without dimensions")
+            raise NotCapturable(f"{name} does not give one number in a tensor without dimensions")
     (score_values, score_nodes), (mask_values, mask_nodes) = scores.lifted(), masks.lifted()
     mask = masks.module(masked, "mask_mod", single=True)
     trace = call.interp.trace
@@ -228,17 +230,17 @@ def _only_tensors(call: OperatorCall, *operands: Any, also: frozenset[type] = fr
     for given in operands:
         call.interp.trace.expand(given, True)
         if type(given) not in (tuple, list) or not given or not all([is_a(t, Tensor) or type(t) in also for t in given]):
-            raise NoBody("its operands are something else than tensors")
+            raise NotCapturable("its operands are something else than tensors")
 
 
 def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) -> None:
-    """Raises `NoBody` if the values that one step passes to the next differ in structure or metadata from those before."""
+    """Raises `NotCapturable` if the values that one step passes to the next differ in structure or metadata from those before."""
     n = len(before)
     if any([leaf is not EMPTY for leaf in body.leaves[:n]]) or len(body.leaves) < n or (count is not None and len(body.leaves) != count):
-        raise NoBody("it gives another number of tensors than it is given")
+        raise NotCapturable("it gives another number of tensors than it is given")
     for a, b in zip(before, body.outputs, strict=False):
         if is_a(a, Tensor) != is_a(b, Tensor) or (is_a(a, Tensor) and not bodies.alike(a, b, strides=False)):
-            raise NoBody("it gives tensors of other sizes, types or devices than it is given")
+            raise NotCapturable("it gives tensors of other sizes, types or devices than it is given")
 
 
 def _operator(capture: Callable) -> Handler:
@@ -257,7 +259,7 @@ def _operator(capture: Callable) -> Handler:
             return call.instead(args[1] if args[0] else args[2], list(args[3]))
         try:
             value = capture(OperatorCall(call.interp, op, inner), *args, **(call.kwargs or {}))
-        except NoBody as e:
+        except NotCapturable as e:
             run, given = (alone, (op, *args)) if inner else (op, tuple(args))
             raise e.graph_break(run, given, call.kwargs, op.name()) from None
         return call.finish(value)

@@ -1,14 +1,14 @@
-"""Captures a Python callable as a graph of its own, which one node of the graph around it runs.
+"""torch.compiler.nested_compile_region: a function whose calls are sub-graphs, and equal calls one sub-graph.
 
-`begin_subgraph` runs the callable's frame with a recorder of its own; tensors from around it, those in closures included, become inputs.
-When the frame returns, ``finish`` says what becomes of the body. A graph break inside, or an exception that leaves it, ends the
-sub-graph: its nodes go to the graph around it, as if there had been none.
+Where no sub-graph can hold what the function does, the call is interpreted as that of any other function.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import types
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,69 +16,23 @@ import torch
 from torch import Tensor
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import Delivery
-from fineline.fx.subgraph_recorder import SubRecorder
-from fineline.guards.facts import AMBIENT
+from fineline.frames.frame import Frame, covered, handled
+from fineline.frames.graph_breaks import NotCapturable
+from fineline.fx.body_recorder import BodyRecorder
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.introspection import load_cell
+from fineline.symbolic.arithmetic import SYMBOLIC, unknown
 from fineline.tensor_ops.subgraphs.allow_in_graph import tensors
+from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_subgraph, may_stand
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.plain_values import PLAIN_TENSORS
+from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
+from fineline.tracing.segment_trace import SegmentTrace
+from fineline.tracing.subgraph_rules import REGION
 
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
-class Subgraph:
-    """One that is being captured."""
-
-    def __init__(self, recorder: SubRecorder, finish: Callable[[Any, Subgraph, Any], None], then: Delivery | None) -> None:
-        self.recorder = recorder
-        self.finish = finish
-        self.then = then
-        self.frame: Frame | None = None
-        self.ambient = AMBIENT.now()
-
-    def outputs(self, value: Any) -> list[Tensor] | None:
-        """Returns what must come out of it: the tensors in its result that it made; None if no sub-graph can hold the body.
-
-        Such are bodies that change PyTorch's state or their operands, or give what shares memory.
-        """
-        recorder = self.recorder
-        made = list(IdentitySet([t for t in tensors(value) if recorder.made(t)]))
-        if not recorder.calls or not made or AMBIENT.now() != self.ambient or not all([type(t) in PLAIN_TENSORS for t in made]):
-            return None
-        operands = recorder.operands
-        if not all([t.layout is torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(t) for t in (*operands, *made)]):
-            return None
-        inside = [t.untyped_storage()._cdata for t in made]
-        around = {t.untyped_storage()._cdata for t in operands}
-        if len(set(inside)) < len(inside) or not around.isdisjoint([*inside, *recorder.writes.storages]):
-            return None
-        return made
-
-
-def begin_subgraph(interp: Interp, f: Frame, fn: types.FunctionType, args: list, kwargs: dict | None, finish: Callable, then: Delivery | None) -> Frame | None:
-    """Runs ``fn`` with a recorder of its own; ``finish(interp, subgraph, result)`` puts what it recorded into the recorder around it."""
-    sub = Subgraph(SubRecorder(interp.trace.recorder), finish, then)
-    frame = interp.push_function(f, fn, args, kwargs, Delivery(_end, then, sub))
-    interp.trace.recorder = sub.recorder
-    sub.frame = frame
-    interp.nested.subgraphs.append(sub)
-    return frame
-
-
-def _end(interp: Interp, f: Frame, value: Any, then: Delivery | None, sub: Subgraph) -> Frame | None:
-    assert sub.frame is not None and interp.nested.subgraphs[-1] is sub
-    interp.nested.subgraphs.pop()
-    interp.trace.recorder = sub.recorder.parent
-    if interp.trace.active:
-        sub.finish(interp, sub, value)
-    return interp.finish(f, value, then)
-
-
-# -- nested_compile_region -------------------------------------------------------------------------------------------------
 def call_nested(call: Call) -> Frame | None:
     """Calls a function under ``nested_compile_region``: all equal calls share one sub-graph."""
     interp = call.interp
@@ -87,9 +41,17 @@ def call_nested(call: Call) -> Frame | None:
     ruled = interp.rules is not None and interp.rules.decide(plain, call.args) is not None
     # Of wrappers in wrappers the innermost makes the sub-graph.
     simple = is_a(plain, types.FunctionType) and not plain.__code__.co_flags & _LATER and not is_nested(plain)
-    if ruled or not simple or interp.nested.opaque is not None:
+    if ruled or not simple or not _fits_here(interp):
         return call.instead(plain, call.args, call.kwargs)
-    return begin_subgraph(interp, call.frame, plain, call.args, call.kwargs, _invoke, call.then)
+    found = capture_subgraph(interp, plain, call.args, REGION, kwargs=call.kwargs)
+    if is_a(found, NotCapturable):
+        return call.instead(plain, call.args, call.kwargs)
+    outputs = _outputs(interp, found)
+    if outputs is None:
+        found.undo()
+        return call.instead(plain, call.args, call.kwargs)
+    _invoke(interp, found, outputs)
+    return call.finish(found.value)
 
 
 def is_nested(fn: types.FunctionType) -> bool:
@@ -109,9 +71,60 @@ def _cell(fn: types.FunctionType) -> types.CellType:
     return fn.__closure__[fn.__code__.co_freevars.index(_WRAPPERS[fn.__code__.co_qualname])]
 
 
-def _invoke(interp: Interp, sub: Subgraph, value: Any) -> None:
-    outputs = sub.outputs(value)
-    if outputs is None:
-        sub.recorder.inline()
-    else:
-        sub.recorder.hold(torch.ops.higher_order.invoke_subgraph, "subgraph", outputs)
+def _fits_here(interp: Interp) -> bool:
+    """Returns whether a sub-graph fits where the code is."""
+    if not interp.trace.active or interp.nested.any() or interp.nested.index_modes or not may_stand(interp, REGION):
+        return False
+    # What its operators raise must meet the handlers of the user's.
+    return not handled(interp.frame)
+
+
+def _invoke(interp: Interp, found: SubGraph, outputs: list[Tensor]) -> None:
+    """Adds the node that runs the sub-graph."""
+    trace, recorder = interp.trace, found.recorder
+    numbers = [(n, trace.to_fx(n)) for _, n in recorder.numbers.values()]
+    recorder.invoke(torch.ops.higher_order.invoke_subgraph, outputs, numbers)
+    trace.made.update(found.inner.made)
+    trace.failures.caught = trace.failures.caught or covered(interp.frame)
+    interp.note_subgraph(found.inner)
+    interp.note_operator(0)
+
+
+def _outputs(interp: Interp, found: SubGraph) -> list[Tensor] | None:
+    """Returns what must come out of the sub-graph: the tensors in its result that it made; None if no sub-graph can hold the code.
+
+    Such is code that gives what shares memory, or objects in which tensors may be hidden that the graph would not give.
+    """
+    recorder: BodyRecorder = found.recorder
+    if not recorder.calls or not _shows_all(interp.trace, found.value):
+        return None
+    made = list(IdentitySet([t for t in tensors(found.value) if recorder.made(t)]))
+    operands = recorder.operands
+    if not made or not all([type(t) in PLAIN_TENSORS for t in made]) or not all([type(n) is torch.SymInt for _, n in recorder.numbers.values()]):
+        return None
+    if not all([t.layout is torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(t) for t in (*operands, *made)]):
+        return None
+    inside = [t.untyped_storage()._cdata for t in made]
+    around = {t.untyped_storage()._cdata for t in operands}
+    return made if len(set(inside)) == len(inside) and around.isdisjoint(inside) else None
+
+
+def _shows_all(trace: SegmentTrace, value: Any) -> bool:
+    """Returns whether `tensors` finds all tensors that ``value`` leads to, but for those that were there before."""
+    t = type(value)
+    if is_a(value, Tensor) or is_value(value):
+        return True
+    if t in SYMBOLIC:
+        return not unknown(value)
+    if value in trace.sources:
+        return True
+    if t is dict or t is OrderedDict:
+        return all([_shows_all(trace, x) for item in value.items() for x in item])
+    if t is list or (is_a(value, tuple) and not getattr(value, "__dict__", None)):
+        return all([_shows_all(trace, x) for x in value])
+    if t is slice:
+        return all([_shows_all(trace, x) for x in (value.start, value.stop, value.step)])
+    if not dataclasses.is_dataclass(value) or is_a(value, type) or t.__bases__ != (object,):
+        return False
+    fields = [field.name for field in dataclasses.fields(value)]
+    return set(vars(value)) <= set(fields) and all([_shows_all(trace, getattr(value, name)) for name in fields])

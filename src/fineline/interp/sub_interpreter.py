@@ -1,0 +1,248 @@
+"""The interpreter of a sub-graph's code, by the rules of its kind: it stops before anything happens that could be seen from outside."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch import eager_transforms
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.autograd import forward_ad
+
+from fineline.frames.frame import Frame, InterpretedGenerator
+from fineline.frames.graph_breaks import ASKED, READS, CaptureAborted, GraphBreak, NotCapturable
+from fineline.frames.stub_frames import is_own
+from fineline.fx.body_recorder import Part
+from fineline.guards.facts import AMBIENT
+from fineline.guards.source import Source
+from fineline.identity import AddressSet
+from fineline.interp.interpreter import Interpreter
+from fineline.kinds import is_a
+from fineline.policy.rule import Rule
+from fineline.report.operator_counter import OperatorCounts
+from fineline.tensor_ops.tensor_indices import numbers_in_tensors
+from fineline.tensor_ops.tensors import TensorOps
+from fineline.torch_facts.spellings import OWN
+from fineline.tracing.interp import Backing, Call, Interp
+from fineline.tracing.mutation_log import EMPTY, MutationLog
+from fineline.tracing.node_origin import origin_of
+from fineline.tracing.segment_trace import SegmentTrace
+from fineline.tracing.subgraph_rules import SubGraphRules
+
+# What is the same for all gradients of one shape, whoever computes them.
+_FACTS_OF_GRADIENTS = frozenset(
+    {
+        *("shape", "size", "dim", "ndim", "numel", "nelement", "__len__", "dtype", "itemsize", "element_size", "device", "layout"),
+        *("is_floating_point", "is_complex", "is_cuda", "is_cpu", "is_xpu", "is_mps", "is_scripting"),
+        *("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic"),
+    }
+)
+# The answer may be another one by then: what is made of it must come out the same with either.
+_EITHER = frozenset({torch.are_deterministic_algorithms_enabled})
+# These ask for the grad mode only to put it back.
+_ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
+# Modules whose variables count levels of forward-mode gradients: code sets them, and sets them back.
+_COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
+
+
+class _ReadOnlyLog(MutationLog):
+    """Knows what has been written so far; the next write is refused."""
+
+    def __init__(self, outer: MutationLog, written: _Written, counters: frozenset[int]) -> None:
+        super().__init__()
+        self.written, self.slots, self.replaced, self.seams = outer.written, outer.slots, outer.replaced, outer.seams
+        self._operands, self._counters, self._counted = written, counters, list[Any]()
+
+    def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
+        if id(obj) not in self._counters:
+            raise NotCapturable("it changes something that is not its own")
+        if obj not in self.written:
+            self._counted.append(obj)
+        super().note(obj, src, key)
+
+    def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
+        raise NotCapturable("it changes something that is not its own")
+
+    def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
+        """Does nothing: the code may run at another time, or never, so that its hits do not count."""
+
+    def note_storage(self, t: Tensor) -> None:
+        if self._operands.is_operand(t.untyped_storage()._cdata):
+            super().note_storage(t)
+
+    def forget_counters(self, trace: SegmentTrace) -> None:
+        """Forgets the writes to counters, which are again what they were."""
+        while self._counted:
+            counter = self._counted.pop()
+            self.written.pop(counter, None)
+            trace.namespaces.global_values.pop(counter, None)
+
+
+class _Written(set):
+    """The storages that operators write into. Writes into tensors from outside are refused, or noted in ``touched`` where the rules allow them."""
+
+    def __init__(self, interp: SubInterpreter, rules: SubGraphRules) -> None:
+        super().__init__(interp.trace.recorder.writes.storages if rules.lifts else ())
+        # Gives the memory of all tensors from outside; None once the code has run.
+        self.given: Callable[[], list[Tensor]] | None = lambda: [interp.backing.memory(interp, t) for t in interp.recorder.given()]
+        self.allowed, self.touched = rules.writes_operands, set[int]()
+
+    def is_operand(self, storage: int) -> bool:
+        """Returns whether a storage is that of a tensor from outside."""
+        return self.given is not None and any([t.untyped_storage()._cdata == storage for t in self.given()])
+
+    def add(self, storage: int) -> None:
+        if self.is_operand(storage):
+            if not self.allowed:
+                raise NotCapturable("it writes into a tensor from around it")
+            self.touched.add(storage)
+        super().add(storage)
+
+
+class SubGraphTensors(TensorOps):
+    """Operators of a sub-graph: what hangs on the tensors, such as their gradients, belongs to the code around it."""
+
+    # Whether the code has asked for what may be otherwise when it runs.
+    either = False
+
+    def __init__(self, rules: SubGraphRules, recorder: Part, before: TensorOps) -> None:
+        super().__init__(before)
+        self.rules, self.recorder = rules, recorder
+        self.symbolic, self.indices = rules.makes_unbacked, rules.number_indices
+
+    def call(self, call: Call, kind: str | None) -> Frame | None:
+        fn, rules = call.fn, self.rules
+        if kind == "state" and rules.states is not None and fn not in rules.states:
+            raise NotCapturable(f"it calls {fn.__name__}, which changes PyTorch's state")
+        if rules.later and fn in _EITHER and not call.args and not call.kwargs:
+            self.either = True
+            return call.finish(fn() is not rules.opposite)
+        if rules.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
+            if not (fn is torch.is_grad_enabled and call.frame.info.code in _ASKS_TO_RESTORE):
+                raise NotCapturable("it asks for what may be otherwise when it runs")
+        return super().call(call, kind)
+
+    def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
+        if fn is Tensor.requires_grad_ and any([args[0] is t for t in self.recorder.given()]):
+            raise NotCapturable("it changes what it is given")
+        if not self.rules.custom_operators or (interp.backing.real and not self.rules.on_fakes):
+            self._refuse_custom(interp, fn)
+        places = numbers_in_tensors(fn, args) if self.indices else None
+        if places is not None:
+            # The operator sees to it that no such number is read from its tensor.
+            fx = interp.trace.to_fx(args[0]), interp.trace.to_fx(args[1])
+            result = interp.backing.run(interp, torch.ops.aten.index, (args[0], places), None)
+            return self.keep(interp, fn, "call_function", operator.getitem, fx, {}, result)
+        return super().operator(interp, fn, args, kwargs, used)
+
+    def _refuse_custom(self, interp: Interp, fn: Any) -> None:
+        """Refuses operators that may do more than compute: on real values that would have happened if the capture fails later."""
+        name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
+        if interp.nested.opaque is not None or is_a(fn, CustomOpDef) or name.partition("::")[0] not in OWN:
+            raise NotCapturable("it calls an operator that may do more than compute")
+
+    def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
+        if kind == "source":
+            raise NotCapturable(f"it asks for .{name} of a tensor")
+        if self.rules.later and kind == "metadata" and name not in _FACTS_OF_GRADIENTS:
+            raise NotCapturable(f"it asks for .{name} of a tensor, which may be otherwise when it runs")
+        return super().attribute(interp, t, name, kind)
+
+    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
+        raise NotCapturable(f"it sets .{name} of a tensor")
+
+
+class SubInterpreter(Interpreter):
+    """Runs the code of a sub-graph, which is recorded in a graph of its own. `capture_subgraph` makes it, and has the trace record there meanwhile."""
+
+    tensors_class = SubGraphTensors
+
+    recorder: Any
+
+    def __init__(self, outer: Interpreter, rules: SubGraphRules, recorder: Part, backing: Backing, made: AddressSet) -> None:
+        super().__init__(outer.options, outer.lessons, trace=outer.trace)
+        self.outer, self.recorder, self.made = outer, recorder, made
+        # What holds for the code around a sub-graph holds inside: its rules, what is being handled, what differs from call to call.
+        self.rules, self.varying = outer.rules, outer.varying
+        self.exceptions.handled, self.limits.depth = outer.exceptions.handled, outer.limits.depth
+        self.nested.sub_interpreter, self.nested.subgraph_rules = outer.nested.sub_interpreter, rules
+        self.nested.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
+        self.use(backing)
+        self.tensors.shows_layouts = outer.tensors.shows_layouts
+        self.tensors = self.tensors_class(rules, recorder, self.tensors)
+        recorder.writes.storages = written = _Written(self, rules)
+        self.tensors.undoable = rules.writes_operands
+        self.mutations = _ReadOnlyLog(outer.trace.mutations, written, _COUNTERS if rules.lifts else frozenset())
+
+    @property
+    def fired(self) -> Counter[Rule] | None:
+        return self.outer.fired
+
+    @property
+    def either(self) -> bool:
+        """Returns whether the code has asked for what may be otherwise when it runs."""
+        return is_a(self.tensors, SubGraphTensors) and self.tensors.either
+
+    @property
+    def tally(self) -> OperatorCounts | None:
+        return self.outer.tally
+
+    def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any:
+        """Returns what ``fn``, a function in Python, gives; `NotCapturable`, or an exception of the user's, if no graph can hold it."""
+        before = AMBIENT.now()
+        self.push_function(None, fn, args, kwargs)
+        value = self.run()
+        if AMBIENT.now() != before:
+            raise NotCapturable("it leaves PyTorch in another state")
+        return value
+
+    def end(self) -> None:
+        """Ends the run. The sub-graph, which stays, holds nothing that leads round to itself."""
+        self.mutations.forget_counters(self.trace)
+        self.stand_ins.forget()
+        self.recorder.writes.storages.given = None
+
+    def reached(self) -> str:
+        """Returns where it has come to."""
+        f = self.frame
+        while f is not None and is_own(f.info.code):
+            f = f.back
+        return f" ({f.info.code.co_filename}:{f.line})" if f is not None else ""
+
+    def raised(self, e: BaseException, anew: bool = False, again: bool = False) -> Frame:
+        if is_a(e, (NotCapturable, CaptureAborted)):
+            # Past all handlers of the user's. The capture around it is given up with the same error.
+            self.outer.outcome.abandoned = self.outcome.abandoned
+            raise e
+        return super().raised(e, anew, again)
+
+    def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
+        return self.outer.refusal(error, text, f, rule)
+
+    def at_graph_break(self, graph_break: GraphBreak) -> Frame:
+        # In the other mode this may be a number.
+        error = graph_break.error if graph_break.error in READS | ASKED else "FL520"
+        raise NotCapturable(f"it breaks the graph: {graph_break.reason}", error, graph_break.rule, cause=graph_break)
+
+    def fail(self, error: str, text: str, hint: bool) -> None:
+        raise NotCapturable(text)
+
+    def long_loop(self, f: Frame) -> None:
+        raise NotCapturable("it runs a long loop without a tensor operator")
+
+    def abandon(self, error: BaseException) -> Frame:
+        raise NotCapturable(f"it raises {type(error).__name__}: {error}")
+
+    def interrupted(self, e: BaseException) -> None:
+        self.leave_at_once(e)
+
+    def fleeting(self, e: BaseException) -> None:
+        """Does nothing: the exception propagates, and nothing of the failed attempt is captured."""
+
+    def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
+        raise NotCapturable("it has C code run a generator")

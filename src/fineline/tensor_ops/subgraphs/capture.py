@@ -1,0 +1,231 @@
+"""The one capture of sub-graphs: runs Python code that a node of the graph is to run, by the rules of its kind, and records it in a graph of its own.
+
+Autograd functions, control-flow operators, checkpoint and nested_compile_region go through `capture_subgraph`. It runs the code on an interpreter
+of its own, which stops before any effect. So a capture that fails leaves nothing behind, and what called for it runs in another way: as one eager
+call, or interpreted as any other code. Guards alone stay: that the capture has failed holds for what it has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch import eager_transforms
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd import forward_ad
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.cpython import protocols
+from fineline.fake.fake_tensors import Fakes, NotFakeable
+from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
+from fineline.fx.body_recorder import BodyRecorder, Part
+from fineline.guards.facts import AMBIENT
+from fineline.identity import AddressSet
+from fineline.kinds import is_a
+from fineline.tensor_ops.backing import FakeBacking, computing
+from fineline.tensor_ops.subgraphs.made_objects import held, undo_changes, watched
+from fineline.torch_facts.random_state import put_back, random_states
+from fineline.torch_facts.thread_state import hidden_states, leave_dual_levels, put_back_hidden, restore
+from fineline.tracing.interp import Backing, Interp, SubInterp
+from fineline.tracing.mutation_log import EMPTY, MutationLog
+from fineline.tracing.segment_trace import SegmentTrace
+from fineline.tracing.subgraph_rules import SubGraphRules
+
+
+class SubGraph:
+    """What has been captured: the graph, with what the code gave. Nothing outside of it has changed yet."""
+
+    def __init__(self, inner: SubInterp, value: Any, before: _Before) -> None:
+        self.inner, self.value = inner, value
+        self.recorder = inner.recorder
+        self._before = before
+
+    def number(self, n: Any) -> Any:
+        """Returns the node of a symbolic number that the code gives."""
+        trace = self.inner.trace
+        before, trace.recorder = trace.recorder, self.recorder
+        try:
+            return trace.symbols.node(n)
+        except Restart as e:
+            raise NotCapturable(e.text, cause=e) from None
+        finally:
+            trace.recorder = before
+
+    def undo(self) -> None:
+        """Takes back what the code has done, because the sub-graph is not used: writes into operands, and random numbers."""
+        self.inner.mutations.undo_storages()
+        self._before.put_back()
+
+
+class _Before:
+    """What a capture may change of a trace, as it was before: nodes, inputs and writes go elsewhere meanwhile."""
+
+    def __init__(self, interp: Interp, rules: SubGraphRules) -> None:
+        self.trace = trace = interp.trace
+        self.tally = interp.tally
+        self.counted = self.tally.mark() if self.tally is not None else None
+        self.kept, self.assumed, self.flags = len(trace.kept), len(trace.failures.assumed), (trace.failures.caught, trace.failures.fragile)
+        self.states, self.answers = set(trace.state.setters), dict(trace.state.answers)
+        top = trace.recorder.outermost() if is_a(trace.recorder, BodyRecorder) else trace.recorder
+        self.shared, self.known = top.nested.shared, len(top.nested.shared)
+        # Fakes draw no random numbers.
+        self.random = random_states() if not rules.on_fakes else None
+
+    def put_back(self) -> None:
+        trace = self.trace
+        del trace.kept[self.kept :], trace.failures.assumed[self.assumed :]
+        trace.failures.caught, trace.failures.fragile = self.flags
+        trace.state.setters, trace.state.answers = self.states, self.answers
+        for name in list(self.shared)[self.known :]:
+            del self.shared[name]
+        if self.random is not None:
+            put_back(self.random)
+        if self.tally is not None:
+            self.tally.take_back(self.counted)
+
+
+def may_stand(interp: Interp, rules: SubGraphRules) -> bool:
+    """Returns whether a sub-graph of this kind may stand where ``interp`` runs."""
+    around = interp.nested.subgraph_rules
+    return interp.nested.sub_interpreter is not None and (around is None or around.contains is None or rules.kind in around.contains)
+
+
+def capture_call(
+    interp: Interp, fn: Any, args: Iterable[Any], kwargs: dict | None, rules: SubGraphRules, operands: Iterable[tuple[str, Any]], fakes: Fakes
+) -> SubGraph | NotCapturable:
+    """Captures ``fn(*args, **kwargs)``, the call of any callable."""
+    args, given = tuple(args), {**(kwargs or {})}
+    return capture_subgraph(interp, protocols.call_spread, [fn, args, given], rules, operands, (args, given), backing=FakeBacking(fakes))
+
+
+def capture_subgraph(
+    interp: Interp, fn: Any, args: Iterable[Any], rules: SubGraphRules, operands: Iterable[tuple[str, Any]] = (), made: Iterable[Any] = (),
+    kwargs: dict | None = None, backing: Backing | None = None,
+) -> SubGraph | NotCapturable:  # fmt: skip
+    """Captures ``fn(*args, **kwargs)``, of a function in Python, as a sub-graph; if that fails, all is as before, but for guards.
+
+    ``operands``: the tensors and numbers that the node's operator hands in, in order, each with the name of its input. ``made``: what else has been
+    made for this call. ``backing``: what the code runs on, if not on what the capture around it runs on.
+    """
+    if not may_stand(interp, rules):
+        return NotCapturable("it stands in code that no such graph may stand in")
+    assert interp.nested.sub_interpreter is not None
+    trace = interp.trace
+    before, operands = _Before(interp, rules), list(operands)
+    args, made = list(args), tuple(made)
+    recorder = BodyRecorder(trace.recorder) if rules.lifts else Part()
+    for name, v in operands:
+        node = recorder.hole(v, name)
+        if type(v) is torch.SymInt:
+            recorder.own[v.node.expr] = node
+    reachable = trace.made.copy() if rules.lifts else AddressSet()
+    reachable.update(made)
+    backing = interp.backing.inner() if backing is None else backing
+    inner = interp.nested.sub_interpreter(interp, rules, recorder, backing, reachable)
+    try:
+        watch = watched(trace, [fn, *args, *(kwargs or {}).values(), *[v for obj in made for v in held(obj)]]) if rules.lifts else None
+        with _surroundings(interp, inner, operands, watch):
+            value = inner.attempt(fn, args, kwargs)
+        return SubGraph(inner, value, before)
+    except BaseException as e:
+        inner.mutations.undo_storages()
+        before.put_back()
+        return _reason(e, inner)
+
+
+def _reason(e: BaseException, inner: SubInterp) -> NotCapturable:
+    """Returns why no graph can hold the code, which has ended with ``e``; raises what is not for this capture alone."""
+    if is_a(e, NotCapturable):
+        found = NotCapturable(e.reason + inner.reached(), e.error, e.rule, e.raised, e.cause)
+    elif is_a(e, Restart):
+        found = NotCapturable(e.text + inner.reached(), cause=e)
+    elif is_a(e, GraphBreak):
+        found = NotCapturable(f"it breaks the graph: {e.reason}{inner.reached()}", rule=e.rule, cause=e)
+    elif is_a(e, NotFakeable):
+        found = NotCapturable(f"it uses {e}")
+    elif is_a(e, Exception):
+        let_pass(e)
+        # The code runs again where it ran on the real values: what the user's exception prints, it prints then.
+        text = f": {e}" if inner.nested.subgraph_rules is not None and inner.nested.subgraph_rules.on_fakes else ""
+        found = NotCapturable(f"it raises {type(e).__name__}{text}{inner.reached()}")
+    else:
+        raise e
+    if found.cause is not None:
+        # Its traceback leads to frames that hold it.
+        found.cause.__traceback__ = found.cause.__context__ = None
+    return found
+
+
+@contextmanager
+def _surroundings(interp: Interp, inner: SubInterp, operands: list[tuple[str, Any]], watch: MutationLog | None) -> Iterator[None]:
+    """Has the trace record for the sub-graph's interpreter; in the end PyTorch's state and all that the code could reach are as they were."""
+    rules, trace = inner.nested.subgraph_rules, interp.trace
+    assert rules is not None
+    assumed = len(trace.failures.assumed)
+    with ExitStack() as around:
+        if not inner.backing.real:
+            around.enter_context(computing(interp))
+        if rules.on_fakes:
+            around.enter_context(temporarily_clear_interpreter_stack())
+        around.enter_context(_thread_state(inner))
+        around.enter_context(_recording(trace, inner))
+        around.enter_context(_attributes([] if rules.lifts else [t for _, t in operands]))
+        try:
+            yield
+        finally:
+            changed = watch is not None and undo_changes(watch)
+    if changed:
+        raise NotCapturable("it changes what the code around it has made")
+    if len(trace.failures.assumed) > assumed or inner.recorder.inputs:
+        raise NotCapturable("it uses what is not its own")
+
+
+@contextmanager
+def _recording(trace: SegmentTrace, inner: SubInterp) -> Iterator[None]:
+    """Has the trace record for the sub-graph's interpreter."""
+    before = (trace.recorder, trace.mutations, trace.made, trace.guards.interp)
+    trace.recorder, trace.mutations, trace.made, trace.guards.interp = inner.recorder, inner.mutations, inner.made, inner
+    try:
+        yield
+    finally:
+        trace.recorder, trace.mutations, trace.made, trace.guards.interp = before
+        inner.end()
+
+
+@contextmanager
+def _thread_state(inner: SubInterp) -> Iterator[None]:
+    """Puts PyTorch's state back in the end."""
+    before, hidden = AMBIENT.now(), hidden_states()
+    nested, level = eager_transforms.JVP_NESTING, forward_ad._current_level
+    try:
+        yield
+    finally:
+        inner.nested.leave_inference_modes()
+        restore(before)
+        put_back_hidden(hidden)
+        reached, forward_ad._current_level = forward_ad._current_level, level
+        leave_dual_levels(reached)
+        eager_transforms.JVP_NESTING = nested
+
+
+@contextmanager
+def _attributes(tensors: list[Tensor]) -> Iterator[None]:
+    """Puts back what the code has hung on the user's own tensors, which no graph does."""
+    before = [dict(t.__dict__) for t in tensors]
+    changed = []
+    try:
+        yield
+    finally:
+        changed = [(t.__dict__, was) for t, was in zip(tensors, before, strict=True) if not _same(t.__dict__, was)]
+        for now, was in changed:
+            now.clear()
+            now.update(was)
+    if changed:
+        raise NotCapturable("it sets attributes of what it is given")
+
+
+def _same(a: dict, b: dict) -> bool:
+    return len(a) == len(b) and all([b.get(k, EMPTY) is v for k, v in a.items()])
