@@ -398,13 +398,14 @@ class ResidualWriter:
             return as_it_is(gm)
         if self.trace.recorder.fatal or any(map(fatal, examples)):
             raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", ("dense_only", True))
+        symbols, lessons = self.trace.symbols, self.trace.guards.interp.lessons
+        constants = symbols.constants() if symbols is not None else 0
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
                 self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
                 return as_it_is(gm)
-            symbols = self.trace.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # On fakes the number is a symbol, or read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
@@ -414,9 +415,14 @@ class ResidualWriter:
                 raise Uncompiled("FL522", text, ("dense_only", True)) from None
             if symbols is None and (name := unfaked(gm, examples)):
                 raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", ("no_fake_kernel", frozenset({name}))) from None
+            if symbols is not None and symbols.used and not lessons.asks_for_numbers:
+                lessons.learn("asks_for_numbers", True)
+                raise Restart("FL519", f"the backend takes no number that varies ({e.reason})", again=True) from None
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Restart("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
+        if symbols is not None and symbols.constants() > constants:
+            lessons.learn("asks_for_numbers", True)
         writes = self._sharing() is not None and not as_captured(compiled)
         return apart(compiled, gm) if writes else compiled
 

@@ -60,7 +60,7 @@ from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
 from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
-from fineline.tracing.lessons import Lessons
+from fineline.tracing.lessons import IterationSite, Lessons
 from fineline.tracing.segment_trace import SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
 
@@ -291,13 +291,9 @@ class Interpreter:
 
     def asked(self, f: Frame, found: list, few: int) -> bool:
         """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
-        if not self.trace.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+        place = self._asking_site(f)
+        if place is None:
             return False
-        frame: Frame | None = f
-        while frame is not None and frame.back is not None and is_own(frame.info.code):
-            frame = frame.back
-        assert frame is not None
-        place = (self.iteration, frame.info.code, frame.ip - 1)
         seen = self.lessons.asked_numbers.setdefault(place, {})
         # A loop may come here several times in one run.
         others = [known for run, known in seen.items() if run is not self.marker]
@@ -307,6 +303,18 @@ class Interpreter:
         if place not in self.lessons.asked_outside and len(own) < MOST_ASKED:
             own.append(found)
         return place in self.lessons.asked_outside
+
+    def asks_outside(self, f: Frame) -> bool:
+        """Returns whether what asks for values here runs eagerly, because it has asked for several."""
+        return bool(self.lessons.asked_outside) and self._asking_site(f) in self.lessons.asked_outside
+
+    def _asking_site(self, f: Frame) -> IterationSite | None:
+        """Returns the instruction of the user's code that asks for values; None if no graph break may be there."""
+        if not self.trace.active or self.opaque is not None or breaks_here(self.options.breaks) != "any":
+            return None
+        while f.back is not None and is_own(f.info.code):
+            f = f.back
+        return self.iteration, f.info.code, f.ip - 1
 
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart:
         """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a graph break keeps them."""

@@ -23,6 +23,7 @@ from fineline.objects.c_calls import deep_plain
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
+from fineline.tensor_ops.asked_numbers import AskedNumbers, free_numbers
 from fineline.tensor_ops.compute import compute
 from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen
 from fineline.tensor_ops.overriding_classes import overrides
@@ -179,6 +180,8 @@ class TensorOps:
         if interp.rules is not None:
             self._ruled(interp, fn, args, kwargs)
         call = TensorOperator(interp, fn, args, kwargs)
+        free = free_numbers(call) if trace.symbols is not None and trace.active else ()
+        asked = AskedNumbers(call, interp.frame, free, used) if free and interp.frame is not None else None
         call.lower()
         if not trace.active:
             return interp.native(call.fn, tuple(call.args), call.kwargs)
@@ -187,6 +190,8 @@ class TensorOps:
         if call.targets:
             self.wrote(interp, call.targets, getattr(call.fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         result = call.run()
+        if asked is not None:
+            asked.settle(result)
         self.keep(interp, call.fn, call.op, call.target, call.fx_args, call.fx_kwargs, result, call.untyped)
         call.note_facts(result)
         if interp.options.force_graph_breaks and not used and trace.active:

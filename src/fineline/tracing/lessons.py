@@ -55,6 +55,8 @@ class Lessons:
     constant_arrays: bool = True
     # Whether sparse, nested and quantized tensors stay out of graphs.
     dense_only: bool = False
+    # Whether the backend asks for the value of numbers that vary.
+    asks_for_numbers: bool = False
     # Whether the capturing call has to run the backend's code already, because the operators cannot run one by one before.
     compiled_first_call: bool = False
     # Names of operators that have no fake kernel and that the backend has failed on: they stay out of graphs.
