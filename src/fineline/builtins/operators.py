@@ -52,7 +52,7 @@ BINARY = (
     (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
 )  # fmt: skip
 # Beside these a number makes a value of their kind.
-ANSWERING = NUMPY_SCALARS | {str, bytes}
+ANSWERING = NUMPY_SCALARS | {complex, str, bytes}
 INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
 # Of sets and views, these compare elements.
 COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
@@ -70,6 +70,8 @@ KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
 def _scalar(trace: SegmentTrace, a: Any, b: Any) -> bool:
     if type(a) in SCALARS and type(b) in SCALARS:
         if trace.lazy:
+            if trace.unsymbolic and complex in (type(a), type(b)):
+                return False
             trace.settle(a)
             trace.settle(b)
         return True
@@ -127,7 +129,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
         return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
-    if trace.numpy and interp.varied(f, (a, b)):
+    if trace.unsymbolic and interp.varied(f, (a, b)):
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
@@ -223,6 +225,8 @@ def _unary(name: str, op: Any) -> Any:
             f.stack.append(calculate(op, a))
             return None
         if type(a) in SCALARS or (not trace.active and not python_method(trace, a, None, name)):
+            if trace.unsymbolic and type(a) is complex and interp.varied(f, (a,)):
+                raise GraphBreak(op, (a,), None, "FL448", f"{name} asks for a number that varies")
             if trace.lazy:
                 trace.settle(a)
             f.stack.append(op(a))
@@ -273,7 +277,7 @@ def COMPARE_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
     b = s.pop()
     a = s.pop()
     op, name, rname = COMPARE[arg]
-    if interp.trace.numpy and (answer := answered(interp.trace, op, a, b)) is not None:
+    if interp.trace.unsymbolic and (answer := answered(interp.trace, op, a, b)) is not None:
         s.append(answer)
         return None
     if _scalar(interp.trace, a, b):
@@ -320,6 +324,8 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
         guard_identity(trace, a, b)
         f.stack.append(op(a, b))
         return None
+    if trace.unsymbolic and complex in (type(a), type(b)) and interp.varied(f, (a, b)):
+        raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     if c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b):
         _expand(interp, f, op, a, b)
         guard_distinct(trace, (a, b))

@@ -63,7 +63,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(interp.native(operator.getitem, (obj, key), None))
         return None
     if trace.lazy:
-        key = symbol_for(trace, key) if trace.numpy and is_a(obj, Tensor) else key
+        key = symbol_for(trace, key) if trace.unsymbolic and is_a(obj, Tensor) else key
         trace.settle(key)
     if interp.fakes is not None and not is_a(obj, Tensor):
         if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and interp.varied(f, (key,), _programs(interp, obj, key)):
@@ -235,7 +235,7 @@ def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Fr
         interp.native(operator.setitem, (obj, key, value), None)
         return None
     if trace.lazy:
-        key = symbol_for(trace, key) if trace.numpy and is_a(obj, Tensor) else key
+        key = symbol_for(trace, key) if trace.unsymbolic and is_a(obj, Tensor) else key
         trace.settle(key)
     if is_a(obj, Tensor):
         try:

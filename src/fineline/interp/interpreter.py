@@ -18,7 +18,6 @@ from fineline.builtins.subscripts import FEW_KEYS
 from fineline.builtins.text_readers import attend
 from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CODES, CodeInfo
-from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.errors import InternalError, Unsupported
 from fineline.exception_slots import CONTEXT, under
 from fineline.fake.fake_tensors import Fakes, NotFakeable
@@ -61,7 +60,7 @@ from fineline.tracing.gc_pause import Pause
 from fineline.tracing.identity_guards import VIEWS, shown_by
 from fineline.tracing.interp import BodyInterp, CaptureHost, FrameCaller, InterpreterOptions, TrialInterp
 from fineline.tracing.lessons import IterationSite, Lessons
-from fineline.tracing.segment_trace import SegmentTrace, is_value
+from fineline.tracing.segment_trace import UNSYMBOLIC, SegmentTrace, is_value
 from fineline.tracing.tracebacks import SHALLOW, Traces, check_depth, raised_inside
 
 _NULLS = (NULL,) * 64
@@ -262,8 +261,8 @@ class Interpreter:
         Then a program for each value would never end, and the place had better be a graph break; what it gives is known behind that.
         """
         found = [hint(n) for v in values for n in numbers(v)] if self.fakes is not None else []
-        if self.trace.numpy:
-            found += [v for v in values if type(v) in NUMPY_SCALARS and v in self.trace.lazy]
+        if self.trace.unsymbolic:
+            found += [v for v in values if type(v) in UNSYMBOLIC and v in self.trace.lazy]
         return bool(found) and None not in found and self.asked(f, found, few)
 
     def unlike(self, f: Frame, obj: Any) -> bool:

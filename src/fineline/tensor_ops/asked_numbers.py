@@ -26,7 +26,12 @@ _FLOATS = frozenset({torch.SymFloat})
 
 def free_numbers(call: TensorOperator) -> list:
     """Returns the numbers among an operator's arguments that may have another value in the next call; the program knows each."""
-    return [n for n in numbers(call.all_args) if n.node.has_hint() and not n.node.expr.is_number and type(n) is not torch.SymBool]
+    trace, found = call.interp.trace, []
+    if trace.symbols is not None:
+        found = [n for n in numbers(call.all_args) if n.node.has_hint() and not n.node.expr.is_number and type(n) is not torch.SymBool]
+    if trace.unsymbolic:
+        found += [n for n in call.all_args if type(n) is complex and (src := trace.lazy.get(n)) is not None and "eq" not in src.checked]
+    return found
 
 
 class AskedNumbers:
@@ -56,13 +61,13 @@ class AskedNumbers:
     def settle(self, result: Any) -> None:
         """Makes numbers constants that the backend would ask for, and notes those that have become constants."""
         call, interp = self._call, self._call.interp
-        asked = [n for n in self._numbers if n.node.expr.is_number]
+        asked = [n for n in self._numbers if type(n) is complex or n.node.expr.is_number]
         if self._fakes is not None and len(asked) < len(self._numbers):
             with computing(interp):
                 kinds = self._asked_by_backend(self._fakes, result)
             call.settle(kinds)
-            asked = [n for n in self._numbers if n.node.expr.is_number or type(n) in kinds]
-        if asked and interp.asked(self._frame, [hint(n) for n in asked], interp.few_keys) and not self._used:
+            asked = [n for n in self._numbers if type(n) is complex or n.node.expr.is_number or type(n) in kinds]
+        if asked and interp.asked(self._frame, [hint(n) for n in asked], interp.few_keys) and not self._used and interp.fakes is not None:
             raise Restart("FL448", f"{describe(call.fn)} asks for a number that varies", again=True)
 
     def _asked_by_backend(self, fakes: Fakes, result: Any) -> frozenset[type]:

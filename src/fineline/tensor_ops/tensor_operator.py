@@ -130,7 +130,7 @@ class TensorOperator:
     def lower(self) -> None:
         """Finds the form that a graph can hold, and the node's arguments; breaks the graph if there is none."""
         interp, trace = self.interp, self.interp.trace
-        if trace.numpy and id(self.fn) not in DTYPE_ASKERS:
+        if trace.unsymbolic and id(self.fn) not in DTYPE_ASKERS:
             self.args = symbols_for(trace, self.args)
             self.kwargs = self.kwargs and {k: symbol_for(trace, v) for k, v in self.kwargs.items()}
             self.called = self.fn, self.args, self.kwargs

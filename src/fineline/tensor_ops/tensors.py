@@ -180,7 +180,7 @@ class TensorOps:
         if interp.rules is not None:
             self._ruled(interp, fn, args, kwargs)
         call = TensorOperator(interp, fn, args, kwargs)
-        free = free_numbers(call) if trace.symbols is not None and trace.active else ()
+        free = free_numbers(call) if (trace.symbols is not None or trace.unsymbolic) and trace.active else ()
         asked = AskedNumbers(call, interp.frame, free, used) if free and interp.frame is not None else None
         call.lower()
         if not trace.active:

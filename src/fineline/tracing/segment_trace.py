@@ -57,6 +57,8 @@ PINNED = (
 # What operators take Python's own types for.
 DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})
 LAZY = (float, int)
+# Numbers that no symbol stands for.
+UNSYMBOLIC = NUMPY_SCALARS | {complex}
 # Containers that show the contents of another one, which can't be reached through them.
 WINDOWS = frozenset(
     type(x) for d in (dict[str, int](), OrderedDict[str, int]()) for x in (types.MappingProxyType(d), d.keys(), d.values(), d.items())
@@ -83,8 +85,8 @@ class SegmentTrace:
 
     __slots__ = (
         "active", "answers", "assumed", "bound", "caught", "classes", "defaults_seen", "expanded", "fragile", "functions", "given", "global_values",
-        "guards", "hooks_seen", "kept", "keys", "lazy", "lookups", "made", "met", "mutations", "numpy", "owners", "pure", "random", "recorder", "run_through",
-        "sources", "start_ambient", "states", "symbolic", "symbols", "texts", "types",
+        "guards", "hooks_seen", "kept", "keys", "lazy", "lookups", "made", "met", "mutations", "owners", "pure", "random", "recorder", "run_through",
+        "sources", "start_ambient", "states", "symbolic", "symbols", "texts", "types", "unsymbolic",
     )  # fmt: skip
 
     def __init__(self, interp: Any) -> None:
@@ -124,8 +126,8 @@ class SegmentTrace:
         self.owners: AddressMap[Any] = AddressMap()
         # Numbers whose guards are deferred.
         self.lazy: IdentityMap[Source] = IdentityMap()
-        # Whether there are NumPy's among these.
-        self.numpy = False
+        # Whether there are NumPy's or complex ones among these.
+        self.unsymbolic = False
         # In fake mode: the numbers that may vary.
         self.symbols: Any = None
         # ... and the tuples that hold some, which have sources, each with symbols in it.
@@ -157,7 +159,7 @@ class SegmentTrace:
                 # So far a symbol; what reads it now takes the very number, if not that symbol.
                 if type(v) in LAZY:
                     self.guards.check(src, "eq", v)
-            elif self.lazy and type(v) in NUMPY_SCALARS:
+            elif self.lazy and type(v) in UNSYMBOLIC:
                 self.settle(v)
             return v
         t = type(v)
@@ -166,7 +168,7 @@ class SegmentTrace:
             guards.check(src, "is", v)
             return v
         if t in VALUES and (t is not slice or is_value(v)):
-            if t in LAZY or t in NUMPY_SCALARS:
+            if t in LAZY or t in UNSYMBOLIC:
                 if v in self.lazy:
                     # A second way to the very number: a program that took one for the other would be wrong.
                     self.settle(v)
@@ -224,7 +226,7 @@ class SegmentTrace:
         """Defers the guard on a number that code has only moved so far: guards its type."""
         self.guards.check(src, "type", type(v))
         self.lazy[v] = src
-        self.numpy = self.numpy or type(v) in NUMBERS
+        self.unsymbolic = self.unsymbolic or type(v) in NUMBERS or type(v) is complex
 
     def read(self, v: Any, src: Source) -> Any:
         """Loads a value that the code continues with: a number that may vary is a symbol from here on."""
