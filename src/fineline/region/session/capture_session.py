@@ -59,6 +59,7 @@ from fineline.region.session.segment_start import Beginning, begin_at, guard_ite
 from fineline.report.events import Event
 from fineline.tensor_ops.compute import computing
 from fineline.tensor_ops.user_modes import watching
+from fineline.tracing.tracebacks import drop_variables
 
 log = logging.getLogger("fineline")
 
@@ -318,6 +319,8 @@ class CaptureSession:
         snapshot.pass_on()
         settle(interp, graph_break, end.writer.rebuild.built)
         interp.trace.forget()
+        if interp.handled is not None:
+            drop_variables(interp.handled, f)
         del end
         try:
             value = interp.beyond(graph_break)
