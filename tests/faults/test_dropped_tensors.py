@@ -297,15 +297,135 @@ def rebound_in_an_except_clause(x):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variable_rebound_while_an_exception_is_handled(kind: str) -> None:
-    """Later calls hold no more than eager code. In the first one the exception's traceback keeps the variables as they were when it was
-    raised: one tensor more, until the handler ends. That is a known difference to eager code, whose frames go on changing.
-    """
+    """The exception's traceback shows the frame that handles it, and keeps none of the variables that this frame has dropped."""
     eager = alive_in(rebound_in_an_except_clause)
     compiled = fineline.compile(rebound_in_an_except_clause, **{"backend": "eager", **KINDS[kind]})
-    first = alive_in(compiled)
-    assert first[:-1] == eager[:-1] and first[-1] <= eager[-1] + 1
-    for _ in range(3):
+    for _ in range(4):
         assert alive_in(compiled) == eager
+
+
+def by_raise(y):
+    raise ValueError("no")
+
+
+def by_an_index(y):
+    return [][3]
+
+
+def by_an_operator(y):
+    return y.reshape(7)
+
+
+def by_a_name(y):
+    return y.no_such_attribute
+
+
+RAISING = {fn.__name__: fn for fn in (by_raise, by_an_index, by_an_operator, by_a_name)}
+
+
+def handled_at_once(x, fail):
+    y = x + 1
+    try:
+        look(y)
+        fail(y)
+    except Exception:
+        del y
+        count()
+    return x * 2
+
+
+def handled_with_its_name(x, fail):
+    try:
+        y = x + 1
+        look(y)
+        fail(y)
+    except Exception as e:
+        del y
+        count()
+        del e
+        count()
+    return x * 2
+
+
+def handled_inside_of_a_handler(x, fail):
+    try:
+        y = x + 1
+        look(y)
+        fail(y)
+    except Exception:
+        try:
+            fail(y)
+        except Exception:
+            del y
+            count()
+    return x * 2
+
+
+def handled_in_a_loop(x, fail):
+    for i in range(3):
+        try:
+            y = x + i
+            look(y)
+            fail(y)
+        except Exception:
+            y = None
+            count()
+    return x * 2
+
+
+def raised_again(x, fail):
+    try:
+        try:
+            y = x + 1
+            look(y)
+            fail(y)
+        except Exception as e:
+            raise KeyError from e
+    except KeyError:
+        del y
+        count()
+    return x * 2
+
+
+def behind_a_finally(x, fail):
+    try:
+        try:
+            y = x + 1
+            look(y)
+            fail(y)
+        finally:
+            del y
+            count()
+    except Exception:
+        count()
+    return x * 2
+
+
+def raised_by_the_code_itself(x, fail):
+    try:
+        y = x + 1
+        look(y)
+        if fail:
+            raise ValueError
+    except ValueError:
+        del y
+        count()
+    return x * 2
+
+
+HANDLED = (
+    handled_at_once, handled_with_its_name, handled_inside_of_a_handler, handled_in_a_loop, raised_again, behind_a_finally, raised_by_the_code_itself,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fail", RAISING)
+@pytest.mark.parametrize("fn", HANDLED, ids=lambda fn: fn.__name__)
+def test_variables_dropped_in_handlers(fn: Callable, fail: str) -> None:
+    eager = alive_in(lambda x: fn(x, RAISING[fail]))
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(4):
+        found = alive_in(lambda x: compiled(x, RAISING[fail]))
+        assert len(found) == len(eager) and all(a <= b for a, b in zip(found, eager, strict=True)), (found, eager)
 
 
 @pytest.mark.parametrize("kind", KINDS)

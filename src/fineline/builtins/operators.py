@@ -54,7 +54,7 @@ BINARY = (
     (operator.sub, "sub"), (operator.truediv, "truediv"), (operator.xor, "xor"),
 )  # fmt: skip
 # Types whose operators with a number return a value of the type, not a number.
-ANSWERING = NUMPY_SCALARS | {str, bytes}
+ANSWERING = NUMPY_SCALARS | {complex, str, bytes}
 INPLACE = tuple([getattr(operator, f"i{name}") for _, name in BINARY])
 # Operators that compare the elements of sets and views.
 COMPARING = frozenset({operator.and_, operator.or_, operator.sub, operator.xor})
@@ -72,6 +72,8 @@ KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
 def _scalar(trace: SegmentTrace, a: Any, b: Any) -> bool:
     if type(a) in SCALARS and type(b) in SCALARS:
         if trace.deferred.numbers:
+            if trace.deferred.unsymbolic and complex in (type(a), type(b)):
+                return False
             trace.deferred.settle(a)
             trace.deferred.settle(b)
         return True
@@ -129,7 +131,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
         return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
-    if trace.deferred.numpy and interp.varying.numbers_vary(interp, f, (a, b)):
+    if trace.deferred.unsymbolic and interp.varying.numbers_vary(interp, f, (a, b)):
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
@@ -225,6 +227,8 @@ def _unary(name: str, op: Any) -> Any:
             f.stack.append(calculate(op, a))
             return None
         if type(a) in SCALARS or (not trace.active and not python_method(trace, a, None, name)):
+            if trace.deferred.unsymbolic and type(a) is complex and interp.varying.numbers_vary(interp, f, (a,)):
+                raise GraphBreak(op, (a,), None, "FL448", f"{name} asks for a number that varies")
             if trace.deferred.numbers:
                 trace.deferred.settle(a)
             f.stack.append(op(a))
@@ -275,7 +279,7 @@ def COMPARE_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
     b = s.pop()
     a = s.pop()
     op, name, rname = COMPARE[arg]
-    if interp.trace.deferred.numpy and (answer := answered(interp.trace, op, a, b)) is not None:
+    if interp.trace.deferred.unsymbolic and (answer := answered(interp.trace, op, a, b)) is not None:
         s.append(answer)
         return None
     if _scalar(interp.trace, a, b):
@@ -322,6 +326,8 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
         guard_identity(trace, a, b)
         f.stack.append(op(a, b))
         return None
+    if trace.deferred.unsymbolic and complex in (type(a), type(b)) and interp.varying.numbers_vary(interp, f, (a, b)):
+        raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     if c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b):
         _expand(interp, f, op, a, b)
         guard_distinct(trace, (a, b))

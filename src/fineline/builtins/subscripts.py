@@ -65,7 +65,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(interp.native(operator.getitem, (obj, key), None))
         return None
     if trace.deferred.numbers:
-        key = symbol_for(trace, key) if trace.deferred.numpy and is_a(obj, Tensor) else key
+        key = symbol_for(trace, key) if trace.deferred.unsymbolic and is_a(obj, Tensor) else key
         trace.deferred.settle(key)
     if interp.backing.may_be_symbolic and not is_a(obj, Tensor):
         if (type(key) is torch.SymInt or (type(key) is slice and holds(key))) and interp.varying.numbers_vary(interp, f, (key,), _programs(interp, obj, key)):
@@ -237,7 +237,7 @@ def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Fr
         interp.native(operator.setitem, (obj, key, value), None)
         return None
     if trace.deferred.numbers:
-        key = symbol_for(trace, key) if trace.deferred.numpy and is_a(obj, Tensor) else key
+        key = symbol_for(trace, key) if trace.deferred.unsymbolic and is_a(obj, Tensor) else key
         trace.deferred.settle(key)
     if is_a(obj, Tensor):
         try:

@@ -404,13 +404,14 @@ class ResidualWriter:
             return as_it_is(gm)
         if self.trace.recorder.traits.fatal or any(map(fatal, examples)):
             raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", GraphLimits(dense_only=True))
+        symbols, lessons = self.trace.symbols, self.trace.guards.interp.lessons
+        constants = symbols.constants() if symbols is not None else 0
         try:
             compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
         except BackendFailed as e:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
                 self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
                 return as_it_is(gm)
-            symbols = self.trace.symbols
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # In a capture on fakes the number is a symbol, or is read between two graphs.
                 text = f"the backend can't compile what reads a tensor's number ({e.reason})"
@@ -420,9 +421,14 @@ class ResidualWriter:
                 raise Uncompiled("FL522", text, GraphLimits(dense_only=True)) from None
             if symbols is None and (name := unfaked(gm, examples)):
                 raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", GraphLimits(no_fake_kernel=frozenset({name}))) from None
+            if symbols is not None and symbols.used and not lessons.numbers.backend_asks:
+                lessons.numbers.backend_asks = True
+                raise Restart("FL519", f"the backend takes no number that varies ({e.reason})", again=True) from None
             if symbols is None or not symbols.fix_floats():
                 raise
             raise Restart("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
+        if symbols is not None and symbols.constants() > constants:
+            lessons.numbers.backend_asks = True
         writes = self._sharing() is not None and not as_captured(compiled)
         return apart(compiled, gm) if writes else compiled
 

@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
+from torch.autograd.function import BackwardCFunction
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fineline.backends.lock import TRACERS
@@ -52,6 +53,11 @@ QUANTIZING = frozenset(
         "_empty_per_channel_affine_quantized", "_make_per_tensor_quantized_tensor", "_make_per_channel_quantized_tensor",
     }
 )  # fmt: skip
+# Operators on a float that PyTorch's compilers have a form for with the float in a tensor (torch 2.13).
+_TENSORIFIED = frozenset(
+    [getattr(torch.ops.aten, name).Tensor for name in ("add", "sub", "mul", "div")]
+    + [getattr(torch.ops.aten, name).Scalar for name in ("gt", "lt", "ge", "le", "eq", "ne")]
+)
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
@@ -114,6 +120,8 @@ class Drawing(FakeTensorMode):
     drew = wrote = moved = False
     # The number of further operators on symbolic sizes whose results are not cached.
     unkept = 0
+    # Whether an operator has taken a float that varies where compilers need its value; None if nobody wants to know.
+    kept_floats: bool | None = None
     # `__torch_dispatch__` finds their rules, which PyTorch stores by the exact class of a mode, here FakeTensorMode.
     supports_higher_order_operators = True
 
@@ -131,6 +139,9 @@ class Drawing(FakeTensorMode):
                 func, args = torch.ops.aten.as_strided.default, (args[0], *layout)
         if func in _VIEWS and len(args) == 2 and type(args[0]) is FakeTensor and (seen := self._seen(func, *args)) is not None:
             func, args = torch.ops.aten.as_strided.default, (args[0], *seen)
+        if self.kept_floats is False:
+            given = (*(() if func in _TENSORIFIED else args), *(kwargs or {}).values())
+            self.kept_floats = torch.SymFloat in map(type, given)
         if is_a(func, OpOverload):
             self.drew |= torch.Tag.nondeterministic_seeded in func.tags and _drops(func, args, kwargs)
             self.moved |= self.drew or func.namespace not in OWN
@@ -361,6 +372,10 @@ class Fakes:
             _saved_tensors_hooks_set_tracing(unhooked)
             _LOG.disabled = quiet
 
+    def differentiate(self, results: list[Tensor], earlier: list) -> None:
+        """Runs the gradient formulas of an operator, without an effect. ``earlier``: the histories of its arguments."""
+        self.run(_differentiate, [results, earlier], None)
+
     def inside(self, a: Any) -> Any:
         """Returns ``a`` with the fakes of the real tensors in it."""
         if is_a(a, Tensor):
@@ -385,6 +400,20 @@ class Fakes:
             items = [self._out(x) for x in value]
             return value if all([a is b for a, b in zip(items, value, strict=True)]) else type(value)(items)
         return value
+
+
+def _differentiate(results: list[Tensor], earlier: list) -> None:
+    nodes: list[Any] = [t.grad_fn for t in results]
+    seen = {None, *earlier}
+    with torch.no_grad():
+        while nodes:
+            node = nodes.pop()
+            if node in seen or is_a(node, BackwardCFunction):
+                continue
+            seen.add(node)
+            nodes += [following for following, _ in node.next_functions]
+            if type(node).__name__ != "AccumulateGrad":
+                node(*[torch.zeros(m.shape, dtype=m.dtype, device=m.device) for m in node._input_metadata])
 
 
 def _nothing_varies(t: Tensor) -> tuple[None, None]:

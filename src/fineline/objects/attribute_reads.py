@@ -68,6 +68,8 @@ _PARTS: Mapping[tuple[type, str], Callable[[Any], Any]] = types.MappingProxyType
         (float, "real"): lambda n: n, (float, "imag"): lambda n: 0.0, (int, "__class__"): lambda n: int, (float, "__class__"): lambda n: float,
     }
 )  # fmt: skip
+# Floats, which may be symbols where the complex number varies.
+_COMPLEX_PARTS: Mapping[str, Any] = types.MappingProxyType({"real": vars(complex)["real"], "imag": vars(complex)["imag"]})
 # What a frame tells that changes while it runs.
 OF_FRAMES = ("f_lineno", "f_locals")
 
@@ -95,6 +97,9 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
             return interp.call(f, protocols.of_frame, [obj, name], None, then)
         return interp.finish(f, getattr(obj, name), then)
     if trace.deferred.numbers and name not in OF_TYPE:
+        if t is complex and name in _COMPLEX_PARTS and (src := trace.deferred.numbers.get(obj)) is not None:
+            value = getattr(obj, name)
+            return interp.finish(f, trace.read(value, trace.guards.access(src, "member", _COMPLEX_PARTS[name], value)), then)
         trace.deferred.settle(obj)
     info = trace.namespaces.types.get(t)
     if info is None or not info.ordinary:
@@ -566,8 +571,8 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     if t is FakeTensor:
         t = Tensor
     if trace.active and not is_a(obj, type) and t is not super and t not in STANDING:
-        if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts:
-            # A text is read by the call alone.
+        if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts and t is not complex:
+            # A text, or a complex number, is read by the call alone.
             trace.deferred.settle(obj)
         if t in SYMBOLIC:
             descr = raw_lookup(STANDS_FOR[t], name)

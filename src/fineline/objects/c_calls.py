@@ -228,14 +228,14 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         return call.run_natively()
     if key is str.format and not kwargs and (text := waiting(interp, call.frame, key, args)) is not None:
         return call.finish(text)
-    if trace.deferred.numpy and converts(key, args):
+    if trace.deferred.unsymbolic and converts(key, args):
         args = call.args = symbols_for(trace, args)
         if key is np.generic.item and type(args[0]) in SYMBOLIC:
             return call.finish(args[0])
     spec, method = spec_of(key), is_a(key, INSTANCE_METHODS)
     if interp.varying.unsteady and spec.effect != "unknown" and (spec.reads != "none" or method):
         _ask_contents(call, key, spec)
-    if (interp.backing.may_be_symbolic or trace.deferred.numpy) and (spec.effect in RUNNING or spec.symbolic is not None):
+    if (interp.backing.may_be_symbolic or trace.deferred.unsymbolic) and (spec.effect in RUNNING or spec.symbolic is not None):
         if interp.backing.may_be_symbolic and any([holds(a) for a in call.values()]):
             if (form := _form(key, spec, args, kwargs)) is not None:
                 if not has_symbol(key, args):
@@ -246,7 +246,7 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
                 return _run_polyfill(call, spec, list(args), False)
             _settle(call, key, spec)
             args, kwargs = call.args, call.kwargs
-        elif trace.deferred.numpy and not spec.moves_only:
+        elif trace.deferred.unsymbolic and not spec.moves_only:
             _ask(call, key, spec)
     if method and not is_of_class(key, args):
         return refused(call)

@@ -88,19 +88,19 @@ def holds(value: Any) -> bool:
     return any(True for _ in numbers(value))
 
 
-def settle_all(value: Any) -> Any:
-    """Returns ``value`` with plain numbers instead of symbolic ones; a list changes in place, because it must stay the same list."""
+def settle_all(value: Any, kinds: frozenset[type] = SYMBOLIC) -> Any:
+    """Returns ``value`` with plain numbers instead of symbolic ones of these ``kinds``; a list changes in place, because it must stay the same list."""
     t = type(value)
     if t in SYMBOLIC:
-        return settled(value)
+        return settled(value) if t in kinds else value
     if not holds(value):
         return value
     if t is list:
-        value[:] = [settle_all(x) for x in value]
+        value[:] = [settle_all(x, kinds) for x in value]
         return value
     if t is slice:
-        return slice(settle_all(value.start), settle_all(value.stop), settle_all(value.step))
-    return t([settle_all(x) for x in value])
+        return slice(*[settle_all(part, kinds) for part in (value.start, value.stop, value.step)])
+    return t([settle_all(x, kinds) for x in value])
 
 
 def is_large(v: Any) -> bool:

@@ -22,7 +22,7 @@ from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
 from fineline.policy.selector import describe
-from fineline.symbolic.arithmetic import holds
+from fineline.symbolic.arithmetic import holds, settle_all
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.composites import CompositeWatch
 from fineline.tensor_ops.data_dependent_shapes import by_data, may_be_by_data, splits
@@ -132,7 +132,7 @@ class TensorOperator:
     def lower(self) -> None:
         """Finds the form that a graph can hold, and the node's arguments; breaks the graph if there is none."""
         interp, trace = self.interp, self.interp.trace
-        if trace.deferred.numpy and self.fn not in DTYPE_ASKERS:
+        if trace.deferred.unsymbolic and self.fn not in DTYPE_ASKERS:
             self.args = symbols_for(trace, self.args)
             self.kwargs = self.kwargs and {k: symbol_for(trace, v) for k, v in self.kwargs.items()}
             self.called = self.fn, self.args, self.kwargs
@@ -149,10 +149,21 @@ class TensorOperator:
                 raise self.graph_break("FL504", "of a number of NumPy's")
             if interp.backing.may_be_symbolic:
                 self.fn, self.args, self.kwargs = form_of(trace, self.fn, self.args, self.kwargs)
-            self.fx_args = tuple([trace.to_fx(a) for a in self.args])
-            self.fx_kwargs = {k: trace.to_fx(v) for k, v in self.kwargs.items()} if self.kwargs else {}
+            self._to_fx()
         except (NotForGraph, RecursionError) as e:  # a list may hold itself
             raise GraphBreak(self.fn, tuple(self.args), self.kwargs, "FL504", str(e)) from None
+
+    def _to_fx(self) -> None:
+        trace = self.interp.trace
+        self.fx_args = tuple([trace.to_fx(a) for a in self.args])
+        self.fx_kwargs = {k: trace.to_fx(v) for k, v in self.kwargs.items()} if self.kwargs else {}
+
+    def settle(self, kinds: frozenset[type]) -> None:
+        """Makes the numbers of these ``kinds`` constants in the node."""
+        if kinds:
+            self.args = [settle_all(a, kinds) for a in self.args]
+            self.kwargs = self.kwargs and {k: settle_all(v, kinds) for k, v in self.kwargs.items()}
+            self._to_fx()
 
     def _lower_numbers(self) -> None:
         """Finds the form for numbers that only the graph knows, with checks of what eager code refuses."""

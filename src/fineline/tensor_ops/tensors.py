@@ -23,6 +23,7 @@ from fineline.objects.type_info import watches
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
+from fineline.tensor_ops.asked_numbers import AskedNumbers, free_numbers
 from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen
 from fineline.tensor_ops.numpy_arrays import Arrays
 from fineline.tensor_ops.overriding_classes import overrides
@@ -187,6 +188,8 @@ class TensorOps:
         if interp.rules is not None:
             self._ruled(interp, fn, args, kwargs)
         call = TensorOperator(interp, fn, args, kwargs)
+        free = free_numbers(call) if (trace.symbols is not None or trace.deferred.unsymbolic) and trace.active else ()
+        asked = AskedNumbers(call, interp.frame, free, used) if free and interp.frame is not None else None
         call.lower()
         if not trace.active:
             return interp.native(call.fn, tuple(call.args), call.kwargs)
@@ -198,6 +201,8 @@ class TensorOps:
         if result is NotImplemented:
             # The types of the operands decide that: Python asks the other operand, or raises a TypeError.
             return result
+        if asked is not None:
+            asked.settle(result)
         self.keep(interp, call.fn, call.op, call.target, call.fx_args, call.fx_kwargs, result, call.untyped)
         call.note_facts(result)
         if interp.options.force_graph_breaks and not used and trace.active:

@@ -62,6 +62,8 @@ class NumberLessons:
     breaking_draws: set[Site] = field(default_factory=set)
     # Cached functions whose calls must find their entries.
     specialized_caches: set[CodeType] = field(default_factory=set)
+    # Whether the backend asks for the value of numbers that vary.
+    backend_asks: bool = False
 
     def ask(self, place: IterationSite, run: object, values: list[object], few: int) -> bool:
         """Notes the values that a ``run`` asks for at ``place``; returns whether the place runs eagerly, as ``few`` runs had others."""

@@ -29,6 +29,8 @@ PINNED = (
 )  # fmt: skip
 # Numbers whose guards may be deferred, and which may be symbols.
 LAZY = (float, int)
+# Numbers that no symbol stands for.
+UNSYMBOLIC = NUMPY_SCALARS | {complex}
 
 
 def is_value(v: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
+from fineline.cpython.numpy_scalars import NUMBERS
 from fineline.fx.body_recorder import Part
 from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
 from fineline.guards.facts import tensor_facts
@@ -41,7 +41,7 @@ from fineline.tracing.identity_guards import (
 )  # fmt: skip
 from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member
 from fineline.tracing.mutation_log import MutationLog
-from fineline.tracing.plain_values import LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, VALUES, hashes_plainly, is_value
+from fineline.tracing.plain_values import LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, UNSYMBOLIC, VALUES, hashes_plainly, is_value
 from fineline.tracing.segment_state import SegmentState
 from fineline.tracing.segment_tables import GuardedContainers, Namespaces, SegmentFunctions
 
@@ -111,7 +111,7 @@ class SegmentTrace:
                 # So far a symbol; what reads it now takes the very number, if not that symbol.
                 if type(v) in LAZY:
                     self.guards.check(src, "eq", v)
-            elif self.deferred.numbers and type(v) in NUMPY_SCALARS:
+            elif self.deferred.numbers and type(v) in UNSYMBOLIC:
                 self.deferred.settle(v)
             return v
         t = type(v)
@@ -120,7 +120,7 @@ class SegmentTrace:
             guards.check(src, "is", v)
             return v
         if t in VALUES and (t is not slice or is_value(v)):
-            if t in LAZY or t in NUMPY_SCALARS:
+            if t in LAZY or t in UNSYMBOLIC:
                 if v in self.deferred.numbers:
                     # A second way to the very number: a program that took one for the other would be wrong.
                     self.deferred.settle(v)

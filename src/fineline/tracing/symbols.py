@@ -201,6 +201,12 @@ class Symbols:
             found = recorder.numbers[symbol] = recorder.quietly("call_method", "item", (hole,), "item")
         return found
 
+    def constants(self) -> int:
+        """Returns how many symbols, and expressions of some, have one value in all calls that the program fits."""
+        known = [symbol for symbol in (*self.places.leaves, *self.shapes.floats.exact) if self.shapes.simplify(symbol).is_number]
+        equal = [g for g in self.shapes.guards if is_a(g.expr, sympy.Eq) and any([side.is_number for side in g.expr.args])]
+        return len(known) + len(equal)
+
     def fix_floats(self) -> bool:
         """Makes the graph's floats, and those that they are computed from, constants from the next capture on; returns whether one was not before."""
         fixed = self.varying.fixed
@@ -210,11 +216,13 @@ class Symbols:
         return len(fixed) > before
 
     def prune(self) -> None:
-        """Floats that turned out to have one value only are no inputs."""
+        """Removes the inputs of floats that have turned out to have one value only, or that no operator takes."""
         recorder = self.trace.recorder
         for hole, src in list(recorder.inputs):
-            if type(src) is Carried and type(src.value) is torch.SymFloat and self.shapes.simplify(src.value.node._expr).is_number:
-                (item,) = hole.users
+            if type(src) is not Carried or type(src.value) is not torch.SymFloat:
+                continue
+            (item,) = hole.users
+            if not item.users or self.shapes.simplify(src.value.node._expr).is_number:
                 value = hint(src.value)
                 for user in list(item.users):
                     user.args, user.kwargs = _with(user.args, item, value), _with(user.kwargs, item, value)

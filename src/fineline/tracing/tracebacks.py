@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from fineline.bytecode.code import NOWHERE
 from fineline.bytecode.place import position_of, standing_for, with_parameters
 from fineline.exception_slots import CONTEXT, TRACEBACK
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.stub_frames import Place, is_own, is_stand_in
+from fineline.identity import AddressSet
+from fineline.kinds import is_a
 from fineline.stacks import PROGRAM
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SegmentTrace
@@ -86,6 +91,31 @@ def raised_inside(e: BaseException) -> bool:
 def frames_behind(e: BaseException) -> TracebackType | None:
     """Returns what of the traceback of ``e``, from before the segment, stays behind the frames that it passes in the segment."""
     return _behind_the_call(TRACEBACK.__get__(e))
+
+
+def drop_variables(error: BaseException | None, frame: Frame | None) -> None:
+    """Lets go of tensors that the frames have dropped while they handle ``error``: in Python, a frame that runs is its own entry of a traceback."""
+    seen = AddressSet()
+    while error is not None and error not in seen:
+        seen.add(error)
+        tb = TRACEBACK.__get__(error)
+        if tb is not None and tb.tb_frame.f_code.co_code == _stub.__code__.co_code:
+            _drop_variables(tb.tb_frame, frame)
+        # It may have come up while another one was being handled.
+        error = CONTEXT.__get__(error)
+
+
+def _drop_variables(entry: FrameType, frame: Frame | None) -> None:
+    """Clears an entry if it holds a tensor that the frame which it stands for, if that still runs, does not hold any more."""
+    code = entry.f_code
+    while frame is not None and (frame.file, frame.info.code.co_qualname) != (code.co_filename, code.co_qualname):
+        frame = frame.back
+    if frame is None:
+        return
+    now = variables_of(frame).values()
+    # Not by ``f_locals``: that dict would hold the values as well, and stay.
+    if any([is_a(held, Tensor) and not any([held is value for value in now]) for held in gc.get_referents(entry)]):
+        entry.clear()
 
 
 def traceback_of(e: BaseException, trace: SegmentTrace) -> TracebackType | None:

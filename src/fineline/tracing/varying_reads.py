@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
-from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.frames.frame import Frame
 from fineline.frames.stub_frames import is_own
 from fineline.guards.source import member_text
@@ -16,7 +15,8 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import numbers
 from fineline.symbolic.floats import hint
 from fineline.tracing.identity_guards import VIEWS, shown_by
-from fineline.tracing.lessons import Lessons
+from fineline.tracing.lessons import IterationSite, Lessons
+from fineline.tracing.plain_values import UNSYMBOLIC
 from fineline.tracing.segment_trace import SegmentTrace
 
 # An index, or a key, often goes round: so many values have a program each.
@@ -67,8 +67,8 @@ class VaryingReads:
         """
         found = [hint(n) for v in values for n in numbers(v)] if reader.backing.may_be_symbolic else []
         trace = reader.trace
-        if trace.deferred.numpy:
-            found += [v for v in values if type(v) in NUMPY_SCALARS and v in trace.deferred.numbers]
+        if trace.deferred.unsymbolic:
+            found += [v for v in values if type(v) in UNSYMBOLIC and v in trace.deferred.numbers]
         return bool(found) and None not in found and self.values_vary(reader, f, found, few)
 
     def contents_vary(self, reader: Reader, f: Frame, obj: Any) -> bool:
@@ -96,10 +96,15 @@ class VaryingReads:
 
     def values_vary(self, reader: Reader, f: Frame, found: list, few: int) -> bool:
         """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
-        if not reader.may_break():
-            return False
-        frame = f
-        while frame.back is not None and is_own(frame.info.code):
-            frame = frame.back
-        place = self.iteration, frame.info.code, frame.ip - 1
-        return reader.lessons.numbers.ask(place, self.marker, found, few)
+        return reader.may_break() and reader.lessons.numbers.ask(self._site(f), self.marker, found, few)
+
+    def asks_outside(self, reader: Reader, f: Frame) -> bool:
+        """Returns whether what asks for values here runs eagerly, because it has asked for several."""
+        outside = reader.lessons.numbers.asked_outside
+        return bool(outside) and reader.may_break() and self._site(f) in outside
+
+    def _site(self, f: Frame) -> IterationSite:
+        """Returns the instruction of the user's code that asks for values."""
+        while f.back is not None and is_own(f.info.code):
+            f = f.back
+        return self.iteration, f.info.code, f.ip - 1

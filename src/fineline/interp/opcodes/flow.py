@@ -147,6 +147,8 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
     t = type(v)
     if t in SINGLETONS or t in VALUES:
         if trace.deferred.numbers:
+            if t is complex and interp.varying.numbers_vary(interp, f, (v,)):
+                raise GraphBreak(bool, (v,), None, "FL448", "a branch on a complex number that varies")
             trace.deferred.settle(v)
         return interp.finish(f, bool(v), then)
     if t in SYMBOLIC:

@@ -59,6 +59,7 @@ from fineline.report.events import Event
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.backing import FakeBacking, LiveBacking, computing
 from fineline.tensor_ops.user_modes import watching
+from fineline.tracing.tracebacks import drop_variables
 
 log = logging.getLogger("fineline")
 
@@ -320,6 +321,8 @@ class CaptureSession:
         snapshot.pass_on()
         settle(interp, graph_break, end.writer.rebuild.built)
         interp.trace.forget()
+        if interp.exceptions.handled is not None:
+            drop_variables(interp.exceptions.handled, f)
         del end
         try:
             value = interp.beyond(graph_break)
