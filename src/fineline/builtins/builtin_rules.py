@@ -17,7 +17,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.objects import callable_table
-from fineline.objects.c_calls import hashable
+from fineline.objects.c_access import hashable
 from fineline.objects.lru_caches import LRU_TYPE
 from fineline.policy.marks import DYNAMO_NAMES, dynamo_kind, graph_break, torch_mark
 from fineline.policy.rule import BUILT_IN, Rule

@@ -35,7 +35,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import root_of
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import BINDERS, load_attr
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.carried_iterators import STANDING
@@ -359,7 +359,7 @@ def call_type(call: Call) -> Frame | None:
     handler = HANDLERS.get(cls)
     if handler is not None:
         return handler(call)
-    if cls in VALUE_TYPES and all([is_value(a) and c_calls.deep_plain(trace, a) for a in args]):
+    if cls in VALUE_TYPES and all([is_value(a) and c_access.may_compare(trace, a) for a in args]):
         return call.run_here()
     if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
@@ -402,7 +402,7 @@ def call_object(call: Call) -> Frame | None:
         return call_type(call)
     if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and trace.active:
         return interp.tensors.call(call, classify_torch(obj) or "effect")
-    if c_calls.hashable(obj):
+    if c_access.hashable(obj):
         handler = HANDLERS.get(obj)
         kind = classify_torch(obj) or ("op" if is_a(obj, torch.jit.ScriptFunction) else "python")
         if handler is not None or kind != "python":
@@ -427,7 +427,7 @@ def call_object(call: Call) -> Frame | None:
     if is_a(method, staticmethod):
         return call.instead(interp.class_value(method.__func__), args, kwargs)
     if kind == C_OTHER:
-        if not c_calls.hashable(method):
+        if not c_access.hashable(method):
             # A method that C++ bindings made, for example of a TorchScript module.
             raise call.graph_break("FL410", f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of")
         return call_descriptor(call.of(method, [obj, *args]))

@@ -19,7 +19,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import only_numbers, settle_all
@@ -77,7 +77,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
             if trace.recorder.kernels.unmeasured and not trace.recorder.measured(obj):
                 raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
             return interp.finish(f, interp.backing.length(interp, obj), then)
-        if t in c_calls.CONTAINERS:
+        if t in c_access.CONTAINERS:
             return interp.finish(f, _read_length(trace, obj, then), then)
         if t.__flags__ & HEAP_TYPE:
             method = type_info(trace, t).look(trace, "__len__")[1]
@@ -146,7 +146,7 @@ def _get(call: Call) -> Frame | None:
     if not plain or (src is None and args[0] not in trace.made):
         return c_calls.call_c(call)
     d, key = args[0], settle_all(args[1])
-    if not c_calls.key_plain(trace, key, d):
+    if not c_access.may_hash(trace, key, d):
         return c_calls.call_c(call)
     if dict.__contains__(d, key):
         return call.finish(trace.read_key(d, src, key, dict.__getitem__(d, key)))

@@ -22,7 +22,7 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.guards.source import Source
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
 from fineline.objects.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.objects.deferred_texts import given
 from fineline.objects.list_iterators import next_item
@@ -47,14 +47,14 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
     """Delivers ``iter(obj)``."""
     trace = interp.trace
     t = type(obj)
-    if t is InterpretedGenerator or (t in c_calls.ITERATORS and obj not in trace.sources):
+    if t is InterpretedGenerator or (t in c_access.ITERATORS and obj not in trace.sources):
         return interp.finish(f, obj, then)
     if not trace.active:
         method = raw_lookup(t, "__iter__")
         if in_python(method) and not is_a(obj, (Tensor, type)):
             return call_special(interp, f, method, obj, "__iter__", then=Delivery(_an_iterator, then))
         return interp.finish(f, interp.native(iter, (obj,), None), then)
-    if t in c_calls.CONTAINERS or t in c_calls.VIEWS or t in (str, bytes, range, torch.Size):
+    if t in c_access.CONTAINERS or t in c_calls.VIEWS or t in (str, bytes, range, torch.Size):
         return _native_iter(interp, f, obj, then)
     if is_a(obj, Tensor):
         method = type_info(trace, interp.type_of(obj)).look(trace, "__iter__")[1]
@@ -178,7 +178,7 @@ def _next(call: Call) -> Frame | None:
     t = type(it)
     if t is InterpretedGenerator:
         return call.interp.resume_generator(call.frame, it, None, call.then)
-    if t in c_calls.ITERATORS and it not in trace.sources and c_calls.plain(trace, it):
+    if t in c_access.ITERATORS and it not in trace.sources and c_access.may_walk(trace, it):
         return call.finish(next_item(trace, it))
     method = special_method(trace, t, "__next__")
     if is_a(method, types.FunctionType):
@@ -280,7 +280,7 @@ def _zip(call: Call) -> Frame | None:
     """Handles zip() and enumerate(). For user-defined iterables it calls ``__iter__`` first and makes the C iterator over the results."""
     trace = call.trace
     first = call.args[:1] if call.fn is enumerate else call.args
-    if trace.active and not all(c_calls.plain(trace, a) for a in first):
+    if trace.active and not all(c_access.may_walk(trace, a) for a in first):
         return call.instead(protocols.iterators, [first], None, _over_iterators, call.fn, call.args, call.kwargs)
     return c_calls.call_c(call)
 

@@ -19,11 +19,12 @@ from fineline.frames.opcode_families import family
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
+from fineline.objects.c_access import may_print
 from fineline.objects.deferred_texts import waiting
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.numpy_numbers import answered
-from fineline.objects.printing import prints_plainly, written_out
+from fineline.objects.printing import written_out
 from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info, watches
 from fineline.symbolic.arithmetic import (
     ARITHMETIC,
@@ -134,7 +135,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
     if trace.deferred.unsymbolic and interp.varying.numbers_vary(interp, f, (a, b)):
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
-    if _joins(trace, op, a, b) or (c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b) and (not fills or prints_plainly(trace, b))):
+    if _joins(trace, op, a, b) or (c_access.may_compare(trace, a) and c_access.may_compare(trace, b) and (not fills or may_print(trace, b))):
         _expand(interp, f, op, a, b, deep=op is not operator.add)
         if op in COMPARING:
             guard_distinct(trace, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
@@ -159,8 +160,8 @@ def _joins(trace: SegmentTrace, op: Any, a: Any, b: Any) -> bool:
         if trace.deferred.numbers:
             trace.deferred.settle(count)
         return True
-    keyed = op in (operator.or_, operator.ior) and type(a) in c_calls.CONTAINERS and type(b) in c_calls.CONTAINERS
-    return keyed and all([is_a(k, Tensor) or c_calls.deep_plain(trace, k) for k in (*a, *b)])
+    keyed = op in (operator.or_, operator.ior) and type(a) in c_access.CONTAINERS and type(b) in c_access.CONTAINERS
+    return keyed and all([is_a(k, Tensor) or c_access.may_compare(trace, k) for k in (*a, *b)])
 
 
 def _expand(interp: Interp, f: Frame, op: Any, a: Any, b: Any, deep: bool = True) -> None:
@@ -239,7 +240,7 @@ def _unary(name: str, op: Any) -> Any:
         method = special_method(trace, type(a), name)
         if in_python(method):
             return call_special(interp, f, method, a, name)
-        if c_calls.deep_plain(trace, a):
+        if c_access.may_compare(trace, a):
             f.stack.append(op(a))
             return None
         if operate(interp, f, op, a):
@@ -328,7 +329,7 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
         return None
     if trace.deferred.unsymbolic and complex in (type(a), type(b)) and interp.varying.numbers_vary(interp, f, (a, b)):
         raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
-    if c_calls.deep_plain(trace, a) and c_calls.deep_plain(trace, b):
+    if c_access.may_compare(trace, a) and c_access.may_compare(trace, b):
         _expand(interp, f, op, a, b)
         guard_distinct(trace, (a, b))
         f.stack.append(op(a, b))
@@ -410,7 +411,7 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
             return interp.call(f, protocols.contains, [container, item], None, then)
         return interp.finish(f, interp.native(operator.contains, (container, item), None), then)
     if is_a(container, dict) and not python_method(trace, container, None, "__contains__"):
-        if not c_calls.key_plain(trace, item, container):
+        if not c_access.may_hash(trace, item, container):
             raise GraphBreak(_contains(then), (container, item), None, "FL412", "a key with its own __hash__ or __eq__")
         present = dict.__contains__(container, item)
         src = trace.sources.get(container)
@@ -439,13 +440,13 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
             return contains(interp, f, shown(trace, container), item, then)
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
-    keyed = t in (set, frozenset) and c_calls.key_plain(trace, item, container)
+    keyed = t in (set, frozenset) and c_access.may_hash(trace, item, container)
     if keyed and t is set and container not in trace.sources:
         refused = lookups(trace, container).refused
         if refused is not None:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", refused)
         return interp.finish(f, item in container, then)
-    if keyed or (c_calls.deep_plain(trace, container) and c_calls.deep_plain(trace, item)):
+    if keyed or (c_access.may_compare(trace, container) and c_access.may_compare(trace, item)):
         try:
             trace.expand(container, True, ordered=False)
         except NotForGraph as e:

@@ -17,7 +17,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.lru_caches import lasts
 from fineline.objects.mapping_proxies import shown
@@ -72,7 +72,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
             what = "an item" if type(key) is torch.SymInt else "a slice"
             raise GraphBreak(operator.getitem, (obj, key), None, "FL448", f"{what} of a {t.__name__}, at a number that varies")
         key = settle_all(key)
-    if is_a(obj, (tuple, list, str)) and not c_calls.index_plain(key) and (t is tuple or t is torch.Size or t is str or t is list):
+    if is_a(obj, (tuple, list, str)) and not c_access.may_index(key) and (t is tuple or t is torch.Size or t is str or t is list):
         c_calls.read_as_index(interp, key, operator.getitem, (obj, key))
         raise GraphBreak(operator.getitem, (obj, key), None, "FL502", f"a {type(key).__name__} as an index")
     if t is tuple or t is torch.Size or t is str:
@@ -99,7 +99,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
     if in_python(method):
         return call_special(interp, f, method, obj, "__getitem__", key)
     if is_a(obj, dict) and method in BUILTIN_DICTS:
-        if not c_calls.key_plain(trace, key, obj):
+        if not c_access.may_hash(trace, key, obj):
             raise GraphBreak(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
         if not dict.__contains__(obj, key):
             trace.read_absent(obj, trace.sources.get(obj), key)
@@ -114,7 +114,7 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
     if is_a(key, Tensor) and is_a(obj, (tuple, list)):
         c_calls.read_as_index(interp, key, operator.getitem, (obj, key))
         raise GraphBreak(operator.getitem, (obj, key), None, "FL502", "a tensor as an index")
-    if is_a(obj, list) and c_calls.index_plain(key):
+    if is_a(obj, list) and c_access.may_index(key):
         f.stack.append(_list_item(trace, obj, key))
         return None
     if method is None:
@@ -250,10 +250,10 @@ def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Fr
     if in_python(method):
         return call_special(interp, f, method, obj, "__setitem__", key, value, then=interp.discard)
     known = obj in trace.sources or obj in trace.made
-    if is_a(obj, dict) and method in BUILTIN_DICT_SET and known and c_calls.key_plain(trace, key, obj):
+    if is_a(obj, dict) and method in BUILTIN_DICT_SET and known and c_access.may_hash(trace, key, obj):
         store_dict_item(trace, obj, key, value)
         return None
-    sliced = type(key) is slice and c_calls.index_plain(key) and c_calls.plain(trace, value)
+    sliced = type(key) is slice and c_access.may_index(key) and c_access.may_walk(trace, value)
     if is_a(obj, (list, deque)) and known and (type(key) is int or sliced):
         src = trace.sources.get(obj)
         if type(key) is slice:

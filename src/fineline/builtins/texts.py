@@ -15,10 +15,11 @@ from torch import Tensor
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
+from fineline.objects.c_access import may_print
 from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import known_next_time, waiting
-from fineline.objects.printing import prints_plainly, written_out
+from fineline.objects.printing import written_out
 from fineline.objects.type_info import type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
@@ -48,7 +49,7 @@ def _text(call: Call) -> Frame | None:
         if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
             for name in ("__format__", "__str__", "__repr__"):
                 type_info(trace, kind).look(trace, name)
-        if all([c_calls.deep_plain(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or prints_plainly(trace, obj)):
+        if all([c_access.may_compare(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or may_print(trace, obj)):
             replaced = len(trace.mutations.replaced)
             c_calls.prepare(call, fn, spec_of(fn), args)
             if len(trace.mutations.replaced) > replaced:

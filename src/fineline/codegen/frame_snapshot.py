@@ -39,7 +39,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.identity import AddressMap, AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
-from fineline.objects.c_calls import ITERATORS
+from fineline.objects.c_access import ITERATORS
 from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in
 from fineline.objects.iterator_stand_ins import KINDS, table_recipe
 from fineline.objects.list_iterators import reversed_recipe

@@ -20,7 +20,8 @@ from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
 from fineline.kinds import is_a
-from fineline.objects.c_calls import ITERATORS, VIEWS
+from fineline.objects.c_access import ITERATORS
+from fineline.objects.c_calls import VIEWS
 from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
 from fineline.objects.iterator_stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
 from fineline.objects.list_iterators import reversed_recipe

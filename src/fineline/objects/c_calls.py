@@ -2,200 +2,57 @@
 
 from __future__ import annotations
 
-import enum
 import functools
-import itertools
 import operator
 import types
-import weakref
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fineline.cpython.c_callables import CallableSpec
-from fineline.cpython.c_types import DRIVERS
-from fineline.cpython.c_types import ITERATORS as C_ITERATORS
-from fineline.exception_slots import ARGS
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.objects.c_access import (
+    ITERATORS,
+    UNDER_WAY,
+    has_python_items,
+    keys_of,
+    may_compare,
+    may_hash,
+    may_hash_keys,
+    may_index,
+    may_print,
+    may_walk,
+    overridden,
+)
 from fineline.objects.c_argument_errors import INSTANCE_METHODS, is_of_class, of_kind, refused, takes
 from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import waiting
 from fineline.objects.list_iterators import unread_lists
 from fineline.objects.numpy_numbers import converts, symbols_for
-from fineline.objects.printing import asks, prints_plainly, written_out
-from fineline.objects.type_info import in_python, type_info
+from fineline.objects.printing import asks, written_out
+from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.classes_made_anew import HEAP_TYPE
-from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state, identify, parts
+from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_value
+from fineline.tracing.plain_values import SINGLETONS, VALUES
 from fineline.tracing.segment_trace import SegmentTrace
-from fineline.tracing.set_identity_guards import look_up, look_up_key, rewritten
+from fineline.tracing.set_identity_guards import rewritten
 
-CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
 TEXTS = frozenset({str, bytes, bytearray})
 MANY = (list, dict, set, deque, *VIEWS)
-# Iterators that C's own methods read and move on.
-UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
-ITERATORS = UNDER_WAY.union([t for t in vars(itertools).values() if is_a(t, type)]) - {itertools.groupby, type(iter(types.GenericAlias(list, int)))}
 # Effects of what may run while it is captured: what runs at a graph break gets the numbers from the program, and nothing of them is guarded.
 RUNNING = frozenset({"pure", "mutator", "advance", "callback"})
 DEQUE_END = deque.__dict__["maxlen"]
-OBJECT_EQ, OBJECT_HASH = object.__eq__, object.__hash__
-DEFAULT_COMPARE = ("__eq__", "__hash__")
-# What C asks of a container or number that it walks, and of an object that it hashes, compares and prints.
-WALKED = (
-    "__iter__", "__len__", "__getitem__", "keys", "__eq__", "__hash__", "__contains__", "__str__", "__lt__", "__index__", "__bool__",
-)  # fmt: skip
-COMPARED = (
-    "__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__str__", "__repr__", "__format__", "__index__", "__float__", "__bool__",
-    "__len__",
-)  # fmt: skip
-ORDER = ("__ne__", "__gt__", "__le__", "__ge__")
-ITEMS = ("__iter__", "__next__", "__getitem__")
-
-
-def hashable(obj: Any) -> bool:
-    """Returns whether looking ``obj`` up in a table runs no user code."""
-    h = type(obj).__hash__
-    return h is OBJECT_HASH or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
-
-
-def overridden(trace: SegmentTrace, t: type, names: tuple[str, ...]) -> bool:
-    """Returns whether a class defines one of these methods in Python."""
-    info = type_info(trace, t)
-    return any(in_python(info.look(trace, n)[1]) for n in names)
-
-
-def plain(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether C may walk ``a`` without running Python code."""
-    t = type(a)
-    if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
-        return a not in trace.deferred.texts
-    if t in ITERATORS:
-        return a not in trace.sources and _iterator_plain(trace, a)
-    if is_a(a, Tensor) or is_a(a, InterpretedGenerator):
-        return False
-    if is_a(a, PINNED):
-        return not is_a(a, type) or type(a) is type
-    if not t.__flags__ & HEAP_TYPE:
-        return False
-    if is_a(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
-        return not overridden(trace, t, WALKED)
-    return False
-
-
-def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) -> bool:
-    """Returns whether C may advance a native iterator: it runs no Python iterators, and advances no iterator from outside."""
-    if type(it) is itertools.repeat:
-        # It looks at nothing of what it gives.
-        return True
-    if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
-        try:
-            parts = it.__reduce__()
-        except TypeError:
-            return False
-        return not _has_python(trace, parts[1:], within)
-    return True
-
-
-def _has_python(trace: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
-    """Returns whether C would run Python code for ``x``. ``within``: the lists and iterators around it, because one may contain itself."""
-    if id(x) in within:
-        return False
-    if is_a(x, (tuple, list)):
-        return any(_has_python(trace, y, (*within, id(x))) for y in x)
-    if type(x) in ITERATORS:
-        return x in trace.sources or not _iterator_plain(trace, x, (*within, id(x)))
-    return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
-        bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
-    )
-
-
-def _held_plain(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
-    if is_a(a, type):
-        return type(a) is type or not overridden(trace, type(a), DEFAULT_COMPARE)
-    return not is_a(a, enum.Enum) or not overridden(trace, type(a), ("__eq__",))
-
-
-def deep_plain(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
-    """Returns whether C may hash, compare and print ``a`` and all it holds."""
-    t = type(a)
-    if a in trace.deferred.texts:
-        return False
-    if t in SINGLETONS or t in VALUES:
-        if trace.deferred.numbers:
-            trace.deferred.settle(a)
-        if t is slice and not is_value(a):
-            return all([deep_plain(trace, x, path) for x in (a.start, a.stop, a.step)])
-        return True
-    # In a cycle, it would be looked at as often as there are ways around.
-    if len(path) > 40 or id(a) in path or is_a(a, Tensor):
-        return False
-    if is_a(a, PINNED):
-        return _held_plain(trace, a)
-    path = (*path, id(a))
-    if is_a(a, BaseException) and not all([deep_plain(trace, x, path) for x in ARGS.__get__(a)]):
-        return False
-    if t is tuple or t is list or t is set or t is frozenset or t is deque or t is torch.Size:
-        return all([deep_plain(trace, x, path) for x in a])
-    if t in (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType):
-        return all([deep_plain(trace, k, path) and deep_plain(trace, v, path) for k, v in a.items()])
-    if t in VIEWS or t in ITERATORS:
-        return t in VIEWS and all([deep_plain(trace, x, path) for x in a])
-    if not t.__flags__ & HEAP_TYPE:
-        return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or is_a(a, BaseException)
-    if is_a(a, (list, tuple, dict, set, frozenset, deque)):
-        items = a.items() if is_a(a, dict) else a
-        return plain(trace, a) and not overridden(trace, t, ORDER) and all([deep_plain(trace, x, path) for x in items])
-    return (plain(trace, a) and (t in SYMBOLIC or not overridden(trace, t, ORDER))) or not overridden(trace, t, COMPARED)
-
-
-def key_plain(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
-    """Returns whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
-    t = type(a)
-    if a in trace.deferred.texts:
-        return False
-    if t in SINGLETONS or t in VALUES:
-        if trace.deferred.numbers:
-            trace.deferred.settle(a)
-        if type(among) is set and among in trace.containers.lookups:
-            # It need not be told from others, but that the set may grow by it must be known.
-            look_up(trace, a, among)
-        return True
-    held = is_a(a, PINNED) and is_value(a)
-    if held and (a not in trace.classes.local or not _held_plain(trace, a)):
-        return _held_plain(trace, a)
-    if t is tuple or t is frozenset:
-        return all([key_plain(trace, x) for x in a])
-    if not held and not is_a(a, Tensor) and overridden(trace, t, DEFAULT_COMPARE):
-        return False
-    if type(among) is set and among not in trace.sources:
-        look_up(trace, a, among)
-    elif is_a(among, (dict, set, list)) and among not in trace.sources:
-        look_up_key(trace, a, among)
-    else:
-        for part in parts(trace, a):
-            identify(trace, part)
-    return True
-
-
-def index_plain(a: Any) -> bool:
-    """Returns whether C may put ``a`` through ``__index__`` or ``__bool__``: these of ints run no Python code."""
-    if type(a) is slice:
-        return index_plain(a.start) and index_plain(a.stop) and index_plain(a.step)
-    return a is None or is_a(a, int)
 
 
 def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | None = None) -> None:
@@ -380,7 +237,7 @@ def stand_in(interp: Interp, f: Frame, made: Any, then: Delivery | None) -> Fram
 
 def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, positional: int) -> bool:
     reads = spec.reads
-    if reads != "deep" and not all([index_plain(values[i]) for i in spec.index if i < len(values)]):
+    if reads != "deep" and not all([may_index(values[i]) for i in spec.index if i < len(values)]):
         return False
     if reads == "none":
         return True
@@ -394,50 +251,29 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
-        if spec.prints and (asks(key, values) or not all([prints_plainly(trace, a) for a in values])):
+        if spec.prints and (asks(key, values) or not all([may_print(trace, a) for a in values])):
             return False
         # What is called with the items is no thing to compare or print.
         called = spec.keyed and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
-        return not called and all([deep_plain(trace, a) and not _python_items(trace, a) for a in values])
+        return not called and all([may_compare(trace, a) and not has_python_items(trace, a) for a in values])
     if reads == "shallow":
         if spec.sets_slice and len(values) > 2 and type(values[1]) is slice:
-            return plain(trace, values[2])
+            return may_walk(trace, values[2])
         if method and not spec.walks:
             return True
-        return all([plain(trace, a) for a in values])
+        return all([may_walk(trace, a) for a in values])
     if method and not spec.walks:
-        return all([key_plain(trace, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
+        return all([may_hash(trace, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
     # Of keyword arguments, the names are the keys.
     # Sets are compared with each other, which `guard_distinct` guards.
     among: list | None = [] if spec.set_algebra else None
-    return all([plain(trace, a) and (n >= positional or keys_plain(trace, a, among, spec.nested)) for n, a in enumerate(values)])
+    return all([may_walk(trace, a) and (n >= positional or may_hash_keys(trace, a, among, spec.nested)) for n, a in enumerate(values)])
 
 
 def _reads_arguments(fn: Any) -> bool:
     """Returns whether ``fn`` is C code that reads nothing but its arguments."""
     bound = types.ModuleType, types.NoneType
     return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
-
-
-def _python_items(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether walking ``a`` runs Python code."""
-    t = type(a)
-    return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(trace, t, ITEMS)
-
-
-def keys_plain(trace: SegmentTrace, a: Any, among: list | None, pairs: bool) -> bool:
-    """Returns whether what of ``a`` becomes keys can do so without running Python code."""
-    # What an iterator gives is known only once it has given it.
-    return type(a) not in ITERATORS and all([key_plain(trace, k, among) for k in _keys(a, pairs)])
-
-
-def _keys(a: Any, pairs: bool) -> Iterable:
-    """Returns what of ``a`` becomes keys: all items, or the first of each if they are ``pairs``."""
-    if is_a(a, dict):
-        return dict.keys(a)
-    if not is_a(a, (list, tuple, set, frozenset, deque)) and type(a) not in VIEWS:
-        return ()
-    return [k[0] if is_a(k, (list, tuple)) and k else k for k in a] if pairs else a
 
 
 def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
@@ -467,7 +303,7 @@ def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
         if spec.compares_identity:
             guard_distinct(trace, values, spec.set_algebra)
         elif reads == "key" and (spec.walks or spec.nested or spec.merges or not is_a(key, INSTANCE_METHODS)):
-            guard_distinct(trace, [k for a in args for k in _keys(a, spec.nested)], True)
+            guard_distinct(trace, [k for a in args for k in keys_of(a, spec.nested)], True)
         elif spec.asks_identity and len(values) == 2:
             guard_identity(trace, *values)
     except NotForGraph as e:

@@ -15,7 +15,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access
 from fineline.objects.polyfills import POLYFILLS
 from fineline.objects.type_info import type_info
 from fineline.tracing.interp import Call, Interp
@@ -51,7 +51,7 @@ def make_instance(call: Call) -> Frame | None:
     else:
         # The others are made empty, and filled by their __init__.
         at_once = not issubclass(cls, (list, dict, set, deque, property))
-        if at_once and not all([c_calls.plain(trace, a) for a in args]):
+        if at_once and not all([c_access.may_walk(trace, a) for a in args]):
             if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
                 return interp.call(call.frame, ITEMS_OF[new], args, None, Delivery(_made_of, initialise, cls))
             raise call.graph_break("FL422", f"making a {cls.__qualname__} from an object that C reads")

@@ -18,7 +18,7 @@ from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.tracing.classes_made_anew import HEAP_TYPE
@@ -178,7 +178,7 @@ def _refer(call: Call) -> Frame | None:
     """Handles ``weakref.ref`` of an object from outside without another weak reference, which would be the same object."""
     trace, args = call.trace, call.args
     plain = len(args) == 1 and not call.kwargs and args[0] in trace.sources and type(args[0]).__weakrefoffset__ > 0
-    if trace.active and plain and (is_a(args[0], dict) or c_calls.hashable(args[0])):
+    if trace.active and plain and (is_a(args[0], dict) or c_access.hashable(args[0])):
         known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
         if not known or known[0] in trace.made:
             return call.finish(trace.fresh(weakref.ref(args[0])))

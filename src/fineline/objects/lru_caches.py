@@ -15,7 +15,7 @@ from fineline.frames.frame import Frame
 from fineline.guards.source import Source, root_of
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access
 from fineline.objects.type_info import MISSING
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tracing.identity_guards import identify
@@ -204,7 +204,7 @@ def _keyed(trace: SegmentTrace, a: Any) -> bool:
         # Each call makes another, for which there is another entry.
         return False
     if is_value(a):
-        return a == a and c_calls.deep_plain(trace, a)
+        return a == a and c_access.may_compare(trace, a)
     t = type(a)
     if a not in trace.sources or a in trace.made or is_a(a, Tensor):
         return False

@@ -19,7 +19,7 @@ from fineline.frames.frame import Frame
 from fineline.guards.facts import storage_of
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tables import attributes
 from fineline.tensor_ops.backing import computing
@@ -90,7 +90,7 @@ class Arrays:
             return v.isbuiltin == 1
         if type(v) is slice:
             return all([self.constant(interp, x) for x in (v.start, v.stop, v.step)])
-        return is_value(v) and c_calls.deep_plain(trace, v)
+        return is_value(v) and c_access.may_compare(trace, v)
 
 
 def _usable(result: Any) -> bool:

@@ -18,7 +18,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.kinds import is_a
-from fineline.objects.c_calls import deep_plain
+from fineline.objects.c_access import may_compare
 from fineline.objects.introspection import load_cell
 from fineline.policy.decide import Rules
 from fineline.policy.marks import MARKS
@@ -135,7 +135,7 @@ def _constant(call: Call, rule: Rule) -> Frame | None:
     if interp.backing.may_be_symbolic:
         call.args = [settle_all(a) for a in call.args]
     for a in call.values():
-        if is_value(a) and deep_plain(trace, a):
+        if is_value(a) and may_compare(trace, a):
             continue
         if a not in trace.sources:
             reason = f"{describe(_bound(fn, call.args))} is assumed constant, and called with a {type(a).__name__} that the captured code made"

@@ -18,7 +18,7 @@ from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import storage_of
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects.c_calls import deep_plain
+from fineline.objects.c_access import may_compare
 from fineline.objects.type_info import watches
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
@@ -134,7 +134,7 @@ class TensorOps:
         if not interp.backing.real and reads_strides(fn):
             confirm(interp, fn, args, kwargs, result)
         if query and fn not in COVERED:
-            if not all([is_value(a) and deep_plain(trace, a) for a in (*given, result)]):
+            if not all([is_value(a) and may_compare(trace, a) for a in (*given, result)]):
                 raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
             guard_answer(trace, fn, tuple(args), kwargs or {}, result)
         return call.finish(self.constant(interp, fn, args, kwargs, result))
@@ -143,7 +143,7 @@ class TensorOps:
         """Calls a function that changes PyTorch's state, now and in the graph."""
         trace, fn, args, kwargs = call.trace, call.fn, call.args, call.kwargs or {}
         constants = [tuple(a) if type(a) is list else a for a in call.values()]
-        if not all([type(a) in SYMBOLIC or (is_value(a) and deep_plain(trace, a)) for a in constants]):
+        if not all([type(a) in SYMBOLIC or (is_value(a) and may_compare(trace, a)) for a in constants]):
             raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
         if trace.recorder.traits.leaves and fn is torch._C._set_grad_enabled and args == [True]:
             raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
@@ -172,7 +172,7 @@ class TensorOps:
         trace = interp.trace
         if trace.deferred.numbers:
             for a in (*args, *(kwargs or {}).values()):
-                deep_plain(trace, a)
+                may_compare(trace, a)
         if is_a(result, Tensor) and not trace.recorder.known(result) and result not in trace.sources:
             trace.fault(f"{fn} was thought to answer from metadata, and made a tensor")
         if type(result) in (list, dict):

@@ -15,7 +15,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access
 from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settle_all
@@ -51,13 +51,13 @@ def keyed(interp: Interp, keys: list, fn: Any, args: list) -> None:
     """Breaks the graph before ``fn`` if hashing ``keys``, or comparing them with each other, may run user code."""
     trace = interp.trace
     for key in keys if trace.active else ():
-        if type(key) is not str and not c_calls.key_plain(trace, key, keys):
+        if type(key) is not str and not c_access.may_hash(trace, key, keys):
             raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key")
 
 
 def _key_plain(interp: Interp, key: Any, container: Any, fn: Any, args: list) -> None:
     """Breaks the graph if hashing ``key``, or comparing it with the keys of ``container``, may run user code."""
-    if interp.trace.active and type(key) is not str and not c_calls.key_plain(interp.trace, key, container):
+    if interp.trace.active and type(key) is not str and not c_access.may_hash(interp.trace, key, container):
         raise GraphBreak(fn, tuple(args), None, "FL419", f"a {type(key).__name__} with its own __hash__ or __eq__ is a key").discard()
 
 
@@ -169,7 +169,7 @@ def DICT_MERGE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if interp.varying.unsteady and is_a(source, dict) and interp.varying.contents_vary(interp, f, source):
         reason = "keywords that have other names each time"
         raise GraphBreak(protocols.merged_keywords, (fn, target, source), None, "FL448", reason).discard()
-    if is_a(source, dict) and (not interp.trace.active or c_calls.plain(interp.trace, source)):
+    if is_a(source, dict) and (not interp.trace.active or c_access.may_walk(interp.trace, source)):
         target = _growing(interp, target, protocols.merged_keywords, [fn, target, source], (source,))
         for key in source:
             if key in target:

@@ -20,7 +20,7 @@ from fineline.fx.recorder import NotForGraph
 from fineline.interp.opcodes.assertion_branches import assume
 from fineline.interp.opcodes.if_conversion import merge
 from fineline.kinds import is_a
-from fineline.objects import c_calls
+from fineline.objects import c_access, c_calls
 from fineline.objects.list_iterators import next_item
 from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
@@ -41,7 +41,7 @@ def FOR_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if t is InterpretedGenerator:
         return interp.resume_generator(f, it, None, None, _EXHAUSTED)
     trace = interp.trace
-    if t in c_calls.ITERATORS and it not in trace.sources and c_calls.plain(trace, it):
+    if t in c_access.ITERATORS and it not in trace.sources and c_access.may_walk(trace, it):
         try:
             f.stack.append(next_item(trace, it))
         except StopIteration:
@@ -165,7 +165,7 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
                 return interp.finish(f, bool(decided(number)), then)
             raise GraphBreak(bool, (v,), None, "FL502", "a branch on a tensor's value")
         return interp.finish(f, bool(interp.tensors.known.numbers(v) if trace.active else v), then)
-    if t in c_calls.CONTAINERS:
+    if t in c_access.CONTAINERS:
         return Delivery(truth, then).of(length, interp, f, v)
     if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
         return interp.call(f, protocols.truth, [v], None, then)
@@ -382,7 +382,7 @@ def SEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if type(receiver) is InterpretedGenerator:
         return interp.resume_generator(f, receiver, value, None, SENT)
     if value is None:
-        if type(receiver) in c_calls.ITERATORS and receiver not in interp.trace.sources:
+        if type(receiver) in c_access.ITERATORS and receiver not in interp.trace.sources:
             try:
                 f.stack.append(next_item(interp.trace, receiver))
             except StopIteration as stop:

@@ -20,7 +20,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects.c_calls import deep_plain
+from fineline.objects.c_access import may_compare
 from fineline.objects.c_calls import describe as describe_native
 from fineline.objects.deferred_texts import make_first
 from fineline.policy.rule import BUILT_IN, Rule
@@ -264,7 +264,7 @@ def _target(interp: Interp, fn: Any, args: list) -> Any:
     for value in (*held, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
         if value in trace.sources:
             identify(trace, value)
-        elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and deep_plain(trace, value)):
+        elif value is not fn and type(value) not in SYMBOLIC and not (is_value(value) and may_compare(trace, value)):
             raise Unfit(fn, f"it was made in the captured code, around a {type(value).__name__}: pass that as an argument")
     cells = tuple([CellType() if contents(cell) is EMPTY else CellType(cell.cell_contents) for cell in fn.__closure__ or ()])
     defaults = fn.__defaults__ and settle_all(fn.__defaults__)
