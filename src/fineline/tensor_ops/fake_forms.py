@@ -17,7 +17,7 @@ from fineline.tensor_ops.fake_layouts import LAYOUTS, laid_out
 
 def _spaced(fn: Callable) -> Callable:
     def spaced(start: Any, end: Any, steps: Any = None, *more: Any, out: Any = None, **how: Any) -> Tensor:
-        """Makes an uninitialized tensor with ``steps`` elements if a size is symbolic; otherwise calls ``fn``."""
+        """Makes an uninitialized tensor with ``steps`` elements if ``steps`` is a symbol and the bounds are numbers; otherwise calls ``fn``."""
         if out is not None or type(steps) is not torch.SymInt or not {type(start), type(end)} <= {int, float, torch.SymInt, torch.SymFloat}:
             base = {} if out is None else {"out": out}
             found: Tensor = fn(start, end, *(() if steps is None else (steps,)), *more, **base, **how)
