@@ -1,4 +1,4 @@
-"""Records graphs that nodes run with what they are given: their operands become inputs first, then what they use from around them."""
+"""Records sub-graphs, which nodes of another graph run: their inputs are the node's operands, then the values lifted from the code around."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from fineline.kinds import is_a
 
 
 class Part(Recorder):
-    """A graph of its own. Of ``numbers`` there are those that are lifted, by what they stand for: the node, and the number itself."""
+    """Records a sub-graph that lifts only symbolic numbers; ``numbers`` has these by expression: the node, and the number itself."""
 
     def __init__(self) -> None:
         super().__init__()
-        # The operands: their nodes, and the tensors or numbers.
+        # The operands that the node passes: their input nodes, and the tensors or numbers.
         self.holes: list[tuple[Node, Any]] = []
-        # The nodes of symbols that it knows alone, and of what is computed of them.
+        # By expression: the nodes of symbols that only this graph knows, and of numbers computed from them.
         self.own: dict[Any, Node] = {}
         self.computed: dict[Any, Any] = {}
 
     def hole(self, t: Any, name: str = "operand") -> Node:
-        """Returns a tensor, or a number, that the operator is going to hand in."""
+        """Adds an input for a tensor or a number that the node's operator will pass; returns the input's node."""
         node = self._hole(t, f"{name}_{len(self.holes)}")
         self.holes.append((node, t))
         return node
 
     def given(self) -> list[Tensor]:
-        """Returns all tensors that are not its own."""
+        """Returns all tensors that the sub-graph uses and has not made."""
         return [t for _, t in self.holes if is_a(t, Tensor)]
 
     def made(self, t: Tensor) -> bool:
-        """Returns whether it was made here."""
+        """Returns whether ``t`` is known to this graph, and not lifted from the code around it."""
         return self.known(t)
 
     def number(self, n: Any) -> Node:
-        """Returns a symbolic number from around it."""
-        # As it was made: what is learned of it later changes ``expr``.
+        """Returns the input for a symbolic number from the code around the sub-graph; adds it if needed."""
+        # The key is the expression as it was made, because guards that are added later change ``expr``.
         key = n.node._expr
         if key not in self.numbers:
             self.numbers[key] = self._hole(n, f"number_{len(self.numbers)}"), n
         return self.numbers[key][0]
 
     def finished(self, outputs: Any, inputs: Iterable[Node], numbers: Iterable[Any], name: str) -> CapturedGraph:
-        """Returns the graph with its inputs in order, the ``numbers`` as the last ones, whether it uses them or not."""
+        """Returns the finished graph: its inputs are ``inputs`` and then ``numbers``, in this order, even if the graph does not use them."""
         last = self.graph._root
         for node in [*inputs, *[self.number(n) for n in numbers]]:
             last.append(node)
@@ -63,17 +63,17 @@ class Part(Recorder):
 
 
 class BodyRecorder(Part):
-    """A graph that takes the tensors that it uses from around it as further inputs. Nothing of it reaches ``parent`` before it is whole."""
+    """Records a sub-graph that also lifts the tensors of the code around it, as further inputs. ``parent`` changes only when it is complete."""
 
     def __init__(self, parent: Recorder) -> None:
         super().__init__()
         self.parent = parent
-        # What is known of the tensors from around it.
+        # The parent's nodes whose sizes no guard determines.
         self.kernels.unmeasured = set(parent.kernels.unmeasured)
-        # The tensors that are lifted: the node, the tensor, and how the outermost graph is to read it, if it does not know it yet.
+        # The lifted tensors: the input node, the tensor, and the name and source of a new input of the outermost graph if that has no node for it.
         self.lifted: list[tuple[Node, Tensor, tuple[str, Any] | None]] = []
 
-    # -- while it runs -------------------------------------------------------------------------------------------------
+    # -- during the capture --------------------------------------------------------------------------------------------
     def find(self, t: Tensor) -> Node | None:
         node = super().find(t)
         return self._lift(t, None) if node is None and self.parent.known(t) else node
@@ -97,7 +97,7 @@ class BodyRecorder(Part):
         self.lifted.append((node, t, read))
         return node
 
-    # -- in the end ----------------------------------------------------------------------------------------------------
+    # -- after the capture ---------------------------------------------------------------------------------------------
     @property
     def operands(self) -> list[Tensor]:
         return [t for _, t, _ in self.lifted]
@@ -106,7 +106,7 @@ class BodyRecorder(Part):
         return [*self.operands, *super().given()]
 
     def node_outside(self, t: Tensor, read: tuple[str, Any] | None) -> Node:
-        """Returns what stands for ``t`` in the graph around it; ``read``: how the outermost one is to read it, if that does not know it yet."""
+        """Returns the node of ``t`` in the parent's graph; ``read``: name and source of a new input of the outermost graph if ``t`` has no node."""
         node = self.parent.find(t)
         if node is None:
             assert read is not None
@@ -114,15 +114,15 @@ class BodyRecorder(Part):
         return node
 
     def graph_of(self, outputs: Any, tensors: Iterable[Tensor], numbers: Iterable[Any], name: str) -> CapturedGraph:
-        """Returns the graph, with an input for each of ``tensors`` and ``numbers``, in this order, whether it uses them or not."""
+        """Returns the finished graph: its inputs are the holes, then ``tensors``, then ``numbers``, even if the graph does not use them."""
         return self.finished(
             outputs, [*[node for node, _ in self.holes], *[self.find(t) or self._lift(t, None) for t in tensors]], numbers, name
         )
 
     def invoke(self, target: Any, outputs: list[Tensor], numbers: list[tuple[Any, Node]]) -> None:
-        """Adds one node to the parent's graph that runs this one, and gives ``outputs``. Equal graphs of the whole segment share a module.
+        """Adds a node to the parent's graph that runs this graph and returns ``outputs``. Equal graphs of a segment share one module.
 
-        ``numbers``: those that are lifted, with their nodes in the parent's graph.
+        ``numbers``: the lifted numbers, with their nodes in the parent's graph.
         """
         parent, top = self.parent, self.outermost()
         operands = [self.node_outside(t, read) for _, t, read in self.lifted]
@@ -148,7 +148,7 @@ class BodyRecorder(Part):
         parent.writes.held += self.writes.held
 
     def outermost(self) -> Recorder:
-        """Returns the recorder of the whole segment, or of the autograd function that this stands in."""
+        """Returns the recorder of the whole segment, or of the autograd function that contains this sub-graph."""
         top: Recorder = self
         while is_a(top, BodyRecorder):
             top = top.parent

@@ -1,4 +1,4 @@
-"""Records tensor operators as an FX graph while they run for real."""
+"""Records tensor operators as nodes of an FX graph, after each has run on the capture's backing."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ FX_CONSTANTS = frozenset(
 )
 _BUILTINS = frozenset(dir(builtins))
 _POWERS = (operator.pow, operator.ipow)
-# The type of old tensor types, which operators take by name too.
+# The type of old tensor types such as torch.FloatTensor.
 TENSOR_TYPE: Any = type(torch.FloatTensor)
-# Results that other nodes take.
+# Types of results that become arguments of other nodes.
 NAMED = (Tensor, torch._C._InferenceMode)
-# Under these a node's ``meta`` holds where it comes from, until `program.node_meta` writes it out: the instruction; the source of an input;
-# the layouts of what it gave.
+# Keys of a node's ``meta`` for its origin, until `program.node_meta` writes it out: the instruction; the source of an input; the layouts of
+# its results.
 ORIGIN, SOURCE, LAYOUT = "fineline_origin", "fineline_source", "fineline_layout"
-# Operators that do what the graphs do that they run.
+# Higher-order operators whose only effects are those of the graphs that they run.
 _RUNNING = frozenset(["cond", "while_loop", "map_impl", "scan", "associative_scan", "flex_attention", "tag_activation_checkpoint", "invoke_subgraph"])
 
 
 class InputSource(Protocol):
-    """Where a graph input comes from. ``value``: what it is in the capturing call; ``reg``: the guards' register with it, -1 if none has it."""
+    """The origin of a graph input. ``value``: its value in the capturing call; ``reg``: the guards' register that holds it, -1 if none does."""
 
     @property
     def value(self) -> Any: ...
@@ -56,11 +56,11 @@ class InputSource(Protocol):
 
 
 class NotForGraph(Exception):
-    """An argument that an FX node can't carry."""
+    """Raised for an argument that an FX node cannot hold."""
 
 
 def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
-    """Yields the parts of what an operator gave: how they are read, under what, and the part."""
+    """Yields the parts of an operator's result: for each, the function that reads it, its key or attribute name, and the part."""
     if is_a(out, (tuple, list)):
         yield from [(operator.getitem, i, item) for i, item in enumerate(out)]
     elif type(out) is dict:
@@ -70,7 +70,7 @@ def _items(out: Any) -> Iterator[tuple[Callable, Any, Any]]:
 
 
 def _first(out: Any) -> tuple[tuple[Callable, Any], ...] | None:
-    """Returns how the first tensor in what an operator gave is read, step by step; None if there is none."""
+    """Returns the path to the first tensor in an operator's result, as (function, key) for each step; None if the result contains no tensor."""
     if is_a(out, Tensor):
         return ()
     for read, key, item in _items(out):
@@ -80,12 +80,12 @@ def _first(out: Any) -> tuple[tuple[Callable, Any], ...] | None:
 
 
 def float_of(bits: int) -> float:
-    """Makes the float of these bits: source text has one NaN."""
+    """Returns the float with these bits, because source text can only express one NaN."""
     return float(struct.unpack("<d", bits.to_bytes(8, "little"))[0])
 
 
 def complex_of(real: int, imag: int) -> complex:
-    """Makes the complex number of these bits: source text has no zeros with a sign there, and no NaN of another sign."""
+    """Returns the complex number with these bits, because its source text loses signs of zeros and the bits of a NaN."""
     return complex(float_of(real), float_of(imag))
 
 
@@ -93,7 +93,7 @@ def _bits(value: float) -> int:
     return int.from_bytes(struct.pack("<d", value), "little")
 
 
-# What ``float("nan")`` gives.
+# The bits of ``float("nan")``.
 _NAN = 0x7FF8000000000000
 
 
@@ -116,26 +116,26 @@ def _harmless(target: Any, states: bool) -> bool:
 
 
 def computes(node: Node) -> bool:
-    """Returns whether the node's operator may run once more, or on other tensors, and nobody could tell; not one that runs graphs."""
+    """Returns whether the node's operator has no effect that shows if it runs again or on other tensors; False for one that runs graphs."""
     target: Any = node.target
     return node.op == "call_method" or not (is_a(target, HigherOrderOperator) or not _harmless(target, False))
 
 
 class Recorder:
-    """The graph of one segment; tensors made by it are known by identity and held weakly."""
+    """Records the graph of one segment; knows the tensors that it makes by identity, and holds them weakly."""
 
     def __init__(self) -> None:
         self.graph = Graph()
         self.inputs: list[tuple[Node, Any]] = []
         self.calls = 0
-        # Tensors -> a weak reference, which tells a tensor from another one at its address, and the node.
+        # By tensor: a weak reference, which distinguishes it from a later object at its address, and the node that made it.
         self._nodes: AddressMap[tuple[Callable[[], Any], Any]] = AddressMap()
         self._last_placeholder: Node | None = None
         self._counts: dict[str, int] = {}
         self.places: list[tuple[str, int]] = []
-        # Where the first tensor lies in what an operator gave, by its node: () if that is the tensor, absent if there is none.
+        # By node: the path to the first tensor in its result. The path is () if the result is a tensor; it is absent if there is no tensor.
         self.results: dict[Node, tuple] = {}
-        # Nodes of symbolic numbers, by their expressions.
+        # The nodes of symbolic numbers, by expression.
         self.numbers: dict[Any, Any] = {}
         self.traits = GraphTraits()
         self.nested = NestedGraphs()
@@ -143,7 +143,7 @@ class Recorder:
         self.kernels = KernelFacts()
 
     def _node(self, op: str, target: Any, args: tuple, kwargs: dict, base: str) -> Node:
-        """Makes a node like ``Graph.create_node``, but without searching for symbolic leaves and parsing names: 9 us instead of 35 us a node."""
+        """Adds a node like ``Graph.create_node``, but without searching for symbolic leaves and parsing names: 9 us instead of 35 us a node."""
         graph = self.graph
         if target in _POWERS and type(args[0]) in (int, float) and math.copysign(1, args[0]) < 0:
             # FX writes "-1 ** x" for the operator, which is -(1 ** x).
@@ -157,7 +157,7 @@ class Recorder:
         return node
 
     def _quick_node(self, op: str, target: Any, args: tuple, kwargs: dict, name: str) -> Node | None:
-        """Returns a node of this very name; None if it would need another."""
+        """Adds a node with exactly this ``name`` and returns it; returns None if FX would change the name."""
         graph = self.graph
         space = graph._graph_namespace
         if not name.isidentifier() or name in space._used_names or keyword.iskeyword(name) or name in _BUILTINS:
@@ -171,7 +171,7 @@ class Recorder:
         return node
 
     def find(self, t: Tensor) -> Node | None:
-        """Returns the node that made ``t``, if this graph did."""
+        """Returns the node of ``t``, and adds one if ``t`` is a part of a result; None if this graph does not know ``t``."""
         entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
             return None
@@ -188,7 +188,7 @@ class Recorder:
         return entry is not None and entry[0]() is t
 
     def placeholder(self, t: Any, name: str, source: InputSource | None) -> Node:
-        """Returns a new graph input for a tensor that existed before."""
+        """Adds a graph input for a tensor that existed before; returns its node."""
         node = self._hole(t, f"{name}_{len(self.inputs)}")
         if is_a(source, Source):
             node.meta[SOURCE] = source
@@ -208,9 +208,9 @@ class Recorder:
         self, op: str, target: Any, args: tuple, kwargs: dict, out: Any, name: str | None = None, origin: Any = None, layout: Any = None,
         untyped: bool = False,
     ) -> Any:  # fmt: skip
-        """Adds a node whose result is ``out``, which the operator just computed; -> ``out``.
+        """Adds a node for an operator that just computed ``out``; returns ``out``.
 
-        ``origin`` and ``layout``: for `program.node_meta`. ``untyped``: the kernels may not take what it is given.
+        ``origin`` and ``layout``: for `program.node_meta`. ``untyped``: the kernels may refuse the types of the arguments.
         """
         base = name or (target if type(target) is str else getattr(target, "__name__", "call"))
         node = self._node(op, target, args, kwargs, base)  # type: ignore[arg-type]
@@ -237,7 +237,7 @@ class Recorder:
         return out
 
     def unmeasure(self, out: Any) -> None:
-        """Notes that no guard determines the sizes of ``out``, which has just been recorded."""
+        """Notes that no guard determines the sizes of ``out``, a result that was just recorded."""
         if is_a(out, Tensor):
             made = self._nodes[out][1]
             self.kernels.unmeasured.add(made[0] if type(made) is tuple else made)
@@ -245,7 +245,7 @@ class Recorder:
             self.unmeasure(item)
 
     def measured(self, t: Any) -> bool:
-        """Returns whether the sizes of ``t`` follow from what is guarded."""
+        """Returns whether the sizes of ``t`` follow from guarded facts."""
         entry = self._nodes.get(t)
         if entry is None or entry[0]() is not t:
             return True
@@ -255,11 +255,11 @@ class Recorder:
         return all([self.all_measured(a) if type(a) in (tuple, list) else self.measured(a) for a in args])
 
     def quietly(self, op: str, target: Any, args: tuple, name: str) -> Node:
-        """Returns a node that is no operator of the user's."""
+        """Adds a node that does not stand for an operator of the user's code; returns it."""
         return self._node(op, target, args, {}, name)
 
     def literal(self, value: Any) -> Any:
-        """Returns what stands in the graph for a float or a complex number: a node if no source text has its bits."""
+        """Returns a node's argument for a float or complex number: the number or, if source text cannot express its bits, a node that makes it."""
         parts = (value.real, value.imag) if type(value) is complex else (value,)
         odd = [_bits(part) for part in parts if part != part or (len(parts) == 2 and (part == 0 or math.isinf(part)))]
         if all([bits in (0, _NAN) for bits in odd]) and not (len(parts) == 2 and _NAN in odd):
@@ -268,13 +268,13 @@ class Recorder:
         return self.quietly("call_function", float_of if len(parts) == 1 else complex_of, bits, "number")
 
     def part(self, name: str, graph: Any) -> Node:
-        """Returns a node for a graph that an operator runs; no operator itself."""
+        """Adds a node that refers to ``graph``, a graph that another node runs; returns it."""
         name = f"{name}_{len(self.nested.parts)}"
         self.nested.parts[name] = graph
         return self._node("get_attr", name, (), {}, name)
 
     def instance(self, cls: type, fields: dict[str, Any]) -> Node:
-        """Returns a node that makes an object of a class, for another one to take; no operator."""
+        """Adds a node that makes an object of ``cls`` from its fields, as an argument of another node; returns it."""
         return self._node("call_function", cls, (), fields, cls.__name__)
 
     def _bind_items(self, out: Any, node: Node) -> None:
@@ -289,7 +289,7 @@ class Recorder:
                 self._bind_items(item, inner)
 
     def harmless(self, states: bool = False) -> bool:
-        """Returns whether running the graph a second time, because it has failed, could not be told from running it once; ``states`` are put back."""
+        """Returns whether the graph may run again after a failure, with no visible difference; ``states``: the caller puts PyTorch's state back."""
         inside = self.nested.modules_inside()
         # The contexts around a checkpoint are the user's.
         plain = all([is_a(m, GraphModule) and CONTEXT not in m.meta for m in inside])

@@ -1,6 +1,6 @@
-"""Operators that need the value of a number that varies: PyTorch asks for it where it runs the operator, differentiates it, or compiles the graph.
+"""Operators that need the value of a number that varies: PyTorch asks for it when it runs the operator, differentiates it, or compiles the graph.
 
-The number is a constant of the program then. An operator that has asked for several values runs eagerly, between two graphs.
+The program then specializes on the number. An operator that has asked for several values runs eagerly, between two graphs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLOATS = frozenset({torch.SymFloat})
 
 
 def free_numbers(call: TensorOperator) -> list:
-    """Returns the numbers among an operator's arguments that may have another value in the next call; the program knows each."""
+    """Returns the numbers among an operator's arguments that may have another value in the next call, except unbacked ones."""
     trace, found = call.interp.trace, []
     if trace.symbols is not None:
         found = [n for n in numbers(call.all_args) if n.node.has_hint() and not n.node.expr.is_number and type(n) is not torch.SymBool]
@@ -35,20 +35,20 @@ def free_numbers(call: TensorOperator) -> list:
 
 
 class AskedNumbers:
-    """The numbers that vary among the arguments of one operator, and which of them are constants when it has run."""
+    """Specializes on the numbers that vary among the arguments of one operator, if the operator or the backend asks for their values."""
 
     __slots__ = ("_call", "_earlier", "_fakes", "_frame", "_numbers", "_used")
 
     def __init__(self, call: TensorOperator, frame: Frame, free: list, used: bool) -> None:
-        """``used``: the caller needs the result, so that no graph break may be here."""
+        """Breaks the graph if earlier calls asked for other values. ``used``: the caller needs the result, so a graph break is not possible."""
         interp = call.interp
         self._call, self._frame, self._numbers, self._used = call, frame, free, used
         if not used and interp.varying.asks_outside(interp, frame):
             raise call.graph_break("FL448", "asks for a number that varies")
-        # What the backend would ask is asked on these already now. Inside of a transform of torch.func there is no history of its own.
+        # Fakes on which the backend's questions are asked during capture. Inside a transform of torch.func, the result has no history of its own.
         inside = torch._C._functorch.get_dynamic_layer_stack_depth()
         self._fakes: Fakes | None = interp.backing.body_fakes(rows=False) if interp.lessons.numbers.backend_asks and not (inside or interp.backing.real) else None
-        # The histories of its tensors: what comes after them in that of the result is its own.
+        # The histories of the operands. The nodes of the result's history that come after them belong to this operator.
         self._earlier: list[Any] = []
         if self._fakes is not None:
             self._fakes.mode.kept_floats = False
@@ -59,7 +59,7 @@ class AskedNumbers:
                 self._fakes = None
 
     def settle(self, result: Any) -> None:
-        """Makes numbers constants that the backend would ask for, and notes those that have become constants."""
+        """Specializes on the numbers that the backend would ask for; restarts the capture if a number that was asked for varies from call to call."""
         call, interp = self._call, self._call.interp
         asked = [n for n in self._numbers if type(n) is complex or n.node.expr.is_number]
         if self._fakes is not None and len(asked) < len(self._numbers):
@@ -75,7 +75,7 @@ class AskedNumbers:
         return varying.values_vary(self._call.interp, self._frame, values, varying.few_keys)
 
     def _asked_by_backend(self, fakes: Fakes, result: Any) -> frozenset[type]:
-        """Returns the kinds of numbers whose values the backend will ask for."""
+        """Returns the types of symbolic numbers whose values the backend will ask for: found by differentiating the operator on fakes."""
         try:
             fakes.differentiate(_tensors(fakes.inside(result)), self._earlier)
         except Exception as e:
@@ -85,7 +85,7 @@ class AskedNumbers:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Returns the tensors in ``value``, and in the tuples and lists that it is made of."""
+    """Returns the tensors in ``value``, at any depth of nested tuples and lists."""
     if is_a(value, Tensor):
         return [value]
     return [t for item in value for t in _tensors(item)] if is_a(value, (tuple, list)) else []

@@ -1,4 +1,4 @@
-"""What a capture runs on: the user's tensors, or fakes that stand for them. What differs between these two modes is decided here."""
+"""The two backings of a capture: the user's tensors, or fakes that stand for them. All differences between the two modes are decided here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OUT_OF = (MemoryError, RecursionError, torch.OutOfMemoryError)
 
 @contextmanager
 def computing(interp: Interp) -> Iterator[None]:
-    """Marks the operators in a block as not the user's."""
+    """Marks the operators in a block as fineline's own, not the user's."""
     before, interp.eager.computing = interp.eager.computing, True
     try:
         yield
@@ -37,7 +37,7 @@ def computing(interp: Interp) -> Iterator[None]:
 
 
 class LiveBacking(Backing):
-    """A capture on the user's tensors: operators compute, and what they write is written."""
+    """The backing of a capture on the user's tensors: operators compute, and their writes take effect."""
 
     __slots__ = ("may_be_symbolic", "real", "restartable", "switches")
 
@@ -50,7 +50,7 @@ class LiveBacking(Backing):
         return False
 
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
-        """Runs an operator. An error of which the guards say nothing, and that the code handles, is a graph break."""
+        """Runs an operator. Breaks the graph at an error that the guards do not imply and that the user's code handles."""
         unfaked = interp.lessons.graphs.no_fake_kernel
         if unfaked and getattr(fn, "__name__", "") in unfaked:
             raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
@@ -58,7 +58,7 @@ class LiveBacking(Backing):
             return fn(*args, **kwargs) if kwargs else fn(*args)
         except Exception as e:
             let_pass(e)
-            # An error that nobody handles leaves no program.
+            # If the user's code does not handle the error, the capture makes no program.
             if not interp.trace.active or interp.nested.opaque is not None or is_a(e, _OUT_OF) or not covered(interp.frame):
                 raise
             if self._always(interp, fn, args, kwargs, e):
@@ -69,9 +69,9 @@ class LiveBacking(Backing):
         raise graph_break
 
     def _always(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, error: Exception) -> bool:
-        """Returns whether ``error`` follows from what the guards hold: it is raised for tensors without numbers, too."""
+        """Returns whether ``error`` follows from guarded facts: the operator raises the same type on fake tensors."""
         if torch._C._functorch.get_dynamic_layer_stack_depth():
-            # What a transform wraps is on no fake; and PyTorch's words for that would leave the thread's dispatch other than it was.
+            # A tensor that a transform wraps has no fake, and PyTorch's error about it would leave the thread's dispatch state changed.
             return False
         try:
             with computing(interp):
@@ -87,15 +87,15 @@ class LiveBacking(Backing):
         return unsymbolic().run(fn, args, kwargs)
 
     def fold(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
-        """Returns None: the operator's own result has the numbers."""
+        """Returns None: the operator's result already contains the numbers."""
         return None
 
     def constants(self) -> ConstantTensors:
         return ConstantTensors()
 
     def may_have_truth(self, t: Tensor, truth: bool) -> bool:
-        """Returns whether it is so: it reads the number."""
-        # Not an operator of the user's, for those who count these.
+        """Returns whether ``bool(t)`` is ``truth``; reads the number."""
+        # Without dispatch modes, which would count this as an operator of the user's code.
         with torch._C._DisableTorchDispatch():
             return bool(t.detach()) is truth
 
@@ -112,7 +112,7 @@ class LiveBacking(Backing):
         return Rows(None) if rows else unsymbolic()
 
     def forget_numbers(self) -> None:
-        """Does nothing: each read of a number asks the tensor."""
+        """Does nothing: this backing reads each number from the tensor and keeps none."""
 
     def may_have_drawn(self) -> bool:
         return True
@@ -121,12 +121,12 @@ class LiveBacking(Backing):
         return LiveBacking()
 
     def hold(self, fn: Callable[[], Any]) -> Any:
-        """Calls ``fn``, which runs the user's code for real: no lock is held meanwhile."""
+        """Calls ``fn``, which runs the user's code for real, without a lock."""
         return fn()
 
 
 class FakeBacking(Backing):
-    """A capture on fakes: tensors have no numbers, sizes may be symbols, and nothing happens before the program runs."""
+    """The backing of a capture on fakes: tensors have no numbers, sizes may be symbols, and no effect happens before the program runs."""
 
     __slots__ = ("_fakes", "may_be_symbolic", "real", "restartable", "switches")
 
@@ -140,7 +140,7 @@ class FakeBacking(Backing):
         return self._fakes.symbolic
 
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
-        """Runs an operator on fakes. Where it has no fake kernel, or numbers decide its result, is a graph break."""
+        """Runs an operator on fakes. Breaks the graph if it has no fake kernel, raises an error, or returns what depends on tensors' values."""
         name = getattr(fn, "__name__", str(fn))
         if name in interp.lessons.graphs.no_fake_kernel:
             raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
@@ -162,7 +162,7 @@ class FakeBacking(Backing):
             raise _unfaked(fn, args, kwargs, f"does not run on fake tensors: {e}") from None
         except Exception as e:
             let_pass(e)
-            # The exception itself, and what it says, are those of the real tensors.
+            # The graph break reruns the operator on the real tensors, so that the user's code sees their exception and its message.
             # A `torch.library.custom_op` without a fake kernel raises a plain RuntimeError.
             error = "FL516" if is_a(fn, OpOverload) and not has_fake_kernel(fn) else "FL515"
             graph_break = GraphBreak(fn, tuple(args), kwargs, error, f"{describe(fn)} raises {type(e).__name__}: {_in_words(interp, str(e))}")
@@ -175,7 +175,7 @@ class FakeBacking(Backing):
         return self._fakes.run(fn, args, kwargs)
 
     def fold(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
-        """Returns the operator's result on the tensors that have the numbers."""
+        """Returns the operator's result on the constant tensors that hold the numbers of its arguments."""
         with computing(interp):
             return fn(*[interp.tensors.known.numbers(a) for a in args], **(kwargs or {}))
 
@@ -183,11 +183,11 @@ class FakeBacking(Backing):
         return FakeConstants(self._fakes)
 
     def may_have_truth(self, t: Tensor, truth: bool) -> bool:
-        """Returns True: nobody knows the number yet."""
+        """Returns True: the number is not known before the program runs."""
         return True
 
     def memory(self, interp: Interp, t: Any) -> Any:
-        """Returns the fake of a tensor; a capture that can make none starts again on the real tensors."""
+        """Returns the fake of a tensor; restarts the capture on the real tensors if the tensor cannot have one."""
         if not is_a(t, Tensor):
             return t
         before, interp.eager.computing = interp.eager.computing, True
@@ -199,7 +199,7 @@ class FakeBacking(Backing):
             interp.eager.computing = before
 
     def length(self, interp: Interp, t: Tensor) -> Any:
-        # Of a tensor without dimensions Python says what is wrong.
+        # For a tensor without dimensions, len() raises Python's error.
         return self.memory(interp, t).shape[0] if t.dim() else len(t)
 
     def operands(self, value: Any) -> Any:
@@ -218,7 +218,7 @@ class FakeBacking(Backing):
         return FakeBacking(self._fakes)
 
     def hold(self, fn: Callable[[], Any]) -> Any:
-        """Calls ``fn`` with the lock around PyTorch's tracers, which fakes need."""
+        """Calls ``fn`` under the lock of PyTorch's tracers, which fakes need."""
         return TRACERS.holding(fn)
 
 
@@ -227,12 +227,12 @@ def _unfaked(fn: Any, args: Any, kwargs: dict | None, text: str) -> GraphBreak:
 
 
 def _in_words(interp: Interp, text: str) -> str:
-    """Returns what PyTorch says of fake tensors, with what the user's code reads in the place of symbols."""
+    """Returns an error message of PyTorch about fake tensors, with each symbol replaced by the expression that the user's code reads."""
     return text if interp.trace.symbols is None else interp.trace.symbols.in_words(text)
 
 
 def _open(result: Any, given: Any) -> bool:
-    """Returns whether only the graph knows a size of what an operator gave; ``given``: the symbols of inputs, of which some may be marked so."""
+    """Returns whether an operator's result has a size with unbacked symbols other than ``given``, the inputs' (a mark may make one unbacked)."""
     if type(result) in (tuple, list):
         return any([_open(t, given) for t in result])
     sizes: list[Any] = [n for n in result.shape if type(n) is torch.SymInt] if is_a(result, torch.Tensor) else []

@@ -1,7 +1,7 @@
-"""Composite operators of libraries in Python: one run, watched, tells if the numbers in tensors may decide the sizes of what they give.
+"""Composite Python operators of libraries: one watched run shows whether the numbers in tensors may decide the sizes of their results.
 
-Such an operator is no more than what its Python code calls. If that code asks for no number in a tensor, and calls nothing whose sizes such
-numbers decide, then the sizes follow from those of its arguments, as those that a fake kernel gives do.
+A composite operator only runs its Python code. If this code reads no number from a tensor, and calls no operator whose result sizes depend
+on such numbers, the sizes of the result follow from the sizes of the arguments, as with a fake kernel.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
 
 _KEY = "CompositeImplicitAutograd"
-# With one of these as well, other code than the composite may run.
+# If the operator has a kernel for one of these keys, code other than the composite may run.
 _OTHER_KEYS = ("CPU", "CUDA", "Autograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-# Methods in C that give the numbers in a tensor, and are no operators.
+# C methods that give access to the numbers in a tensor without calling an operator.
 _READERS = frozenset(["data_ptr", "numpy", "storage", "tolist", "untyped_storage", "_to_dlpack", "_to_dlpack_versioned"])
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Returns whether an operator has Python code for what it is composed of, and no kernel of its own."""
+    """Returns whether an operator is registered as a composite in Python and has no kernel of its own."""
     name = op.name()
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return f"{name.replace('::', '/')}/{_KEY}" in _impls and not any([has_kernel(name, key) for key in _OTHER_KEYS])
@@ -44,10 +44,10 @@ class _Operators(TorchDispatchMode):
 
 
 class CompositeWatch:
-    """Watches a run of a composite operator, as a context. ``foresight``: what is known then of the sizes of what it gives.
+    """A context that watches a run of a composite operator; ``foresight`` then says whether the sizes of its result follow from guards.
 
-    ``by_data`` tells if the numbers in tensors may decide the sizes of what a call of an operator gives. ``fake``: the run is on fakes, of which
-    no number can be read.
+    ``by_data(fn, args, kwargs)`` returns whether the numbers in tensors may decide the sizes of an operator's result. ``fake``: the run is on
+    fakes, whose numbers cannot be read.
     """
 
     def __init__(self, by_data: Callable[[Any, tuple, Mapping[str, Any] | None], bool], fake: bool) -> None:
@@ -60,7 +60,7 @@ class CompositeWatch:
         self._operators.__enter__()
         if self._fake:
             return self
-        # Where somebody else hears of the calls, these are not known.
+        # Another profile function is set, so the calls cannot be watched.
         if sys.getprofile() is not None:
             self.foresight = Foresight.UNFORESEEN
         else:
@@ -73,7 +73,7 @@ class CompositeWatch:
         self._operators.__exit__(kind, error, trace)
 
     def sees_operator(self, func: Any, args: tuple, kwargs: Mapping[str, Any] | None) -> None:
-        # Of another library's operator nothing is known.
+        # Nothing is known about operators of other libraries.
         if type(func) is not OpOverload or is_custom(func) or torch.Tag.data_dependent_output in func.tags or self._by_data(func, args, kwargs):
             self.foresight = Foresight.UNFORESEEN
 

@@ -1,4 +1,4 @@
-"""Results whose sizes the numbers in tensors decide: of operators that say so, and of calls before which nobody can tell."""
+"""Results whose sizes depend on the numbers in tensors: of operators with a known rule, and of calls whose sizes only the run can show."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ UNSEEN_NAMES = frozenset({f"aten::{fn.__name__}" for fn in UNSEEN_SIZE})
 METHODS = frozenset({types.MethodDescriptorType, types.WrapperDescriptorType})
 PACKETS = (OpOverload, OpOverloadPacket)
 DISPATCHED = frozenset({*PACKETS, CustomOpDef, torch.jit.ScriptFunction})
-# Not by its name in torch: libraries put wrappers of their own there.
+# The C function, not torch.where: libraries may replace that with a wrapper.
 WHERE = (torch._C._VariableFunctions.where, Tensor.where)
 MASKS = (torch.bool, torch.uint8)
 INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 NESTING = frozenset({tuple, list})
-# What takes such tensors for what it fills in, and for a place.
+# Callables for which a tensor of one integer is a fill value or a position, not a size.
 VALUED = IdentitySet((torch.full_like, Tensor.__getitem__, operator.getitem))
-# What gives as many tensors as its own sizes say.
+# Operators whose number of results depends on the sizes of their arguments.
 SPLITTING = frozenset(["chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk", "unsafe_split", "vsplit"])
 REPEAT = (torch.repeat_interleave, Tensor.repeat_interleave)
-# Operators of the dispatcher that are not told by a tag, or by more than that, by functions that they are spellings of.
+# Operators of the dispatcher whose tags do not suffice to decide this, with a function that is another spelling of each.
 AS_FUNCTIONS: Mapping[str, Callable] = MappingProxyType(
     {
         "aten::where": WHERE[0], "aten::index": operator.getitem, "aten::one_hot": F.one_hot, "aten::repeat_interleave": REPEAT[0],
@@ -57,9 +57,9 @@ AS_FUNCTIONS: Mapping[str, Callable] = MappingProxyType(
         "aten::sparse_coo_tensor": torch.sparse_coo_tensor,
     }
 )  # fmt: skip
-# Those whose arguments matter.
+# Callables that `data_shaped` decides by their arguments.
 ASKED = IdentitySet((*SHAPED, *SIZED, *INFERRED_SIZE, *WHERE, operator.getitem, Tensor.__getitem__))
-# What takes tensors on either side, and gives a tensor as large as these.
+# Infix operators: the size of the result follows from the sizes of both operands.
 INFIX = IdentitySet(fn for fn in vars(operator).values() if fn is not operator.getitem)
 
 
@@ -92,14 +92,14 @@ def data_shaped(fn: Any, args: Any, kwargs: dict | None) -> bool:
 
 
 def _overload(fn: Any, args: Any, kwargs: dict | None) -> OpOverload:
-    """Returns the operator proper: of several by one name, the one that takes these arguments."""
+    """Returns the overload that a call runs: of several with one name, the overload that accepts these arguments."""
     if is_a(fn, CustomOpDef):
         return fn._opoverload
     if is_a(fn, OpOverload):
         return fn
     try:
         return getattr(fn, torch._C._jit_resolve_packet(fn._qualified_op_name, *args, **(kwargs or {})))
-    except Exception as e:  # none of them does, or C can't tell of such arguments
+    except Exception as e:  # no overload accepts the arguments, or C cannot resolve them
         let_pass(e)
         return getattr(fn, fn.overloads()[0])
 
@@ -112,12 +112,12 @@ def _says_so(op: OpOverload, args: Any, kwargs: dict | None) -> bool:
 
 
 def may_be_by_data(fn: Any, args: Any, kwargs: Any) -> bool:
-    """Returns whether the numbers in tensors may decide the sizes of what an operator of PyTorch's gives."""
+    """Returns whether the numbers in tensors may decide the sizes of the result of a PyTorch operator."""
     return packet_of(fn) in UNSEEN_NAMES or data_shaped(fn, args, kwargs)
 
 
 def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
-    """Returns what is known beforehand of what an operator gives that is none of those that are `data_shaped`."""
+    """Returns what is known, before the run, about the result sizes of an operator for which `data_shaped` is false."""
     if fn in UNSEEN:
         return Foresight.UNFORESEEN
     if type(fn) in DISPATCHED:
@@ -126,9 +126,9 @@ def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresig
         if is_custom(fn) and interp.backing.real:
             return _custom(interp, fn, args, kwargs)
         if is_custom(fn) and not is_a(fn, torch.jit.ScriptFunction) and is_composite(_overload(fn, args, kwargs)):
-            # It may call operators whose fake kernels take sizes for known that numbers decide.
+            # It may call operators whose fake kernels report fixed sizes although numbers decide them.
             return Foresight.WATCHED
-    # On fakes it is what runs that tells.
+    # On fakes, the run itself shows it.
     if interp.backing.real and fn not in VALUED and (numbers := numbers_given(fn, args, kwargs)):
         mutated = interp.trace.recorder.writes.storages
         if not all([interp.tensors.known.has(n, mutated) for n in numbers]):
@@ -138,7 +138,7 @@ def foreseen(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresig
 
 
 def by_data(fn: Any, args: Any, kwargs: dict | None) -> GraphBreak:
-    """Returns the graph break where Python would see what the numbers in a tensor decide."""
+    """Returns the graph break for a call whose result shows Python a size, or an attribute, that depends on the numbers in a tensor."""
     if fn is getattr:
         what = f"the tensor's {args[1]}"
     else:
@@ -147,16 +147,16 @@ def by_data(fn: Any, args: Any, kwargs: dict | None) -> GraphBreak:
 
 
 def splits(fn: Any) -> bool:
-    """Returns whether the sizes of what it is given say how many tensors it gives, which Python sees at once."""
+    """Returns whether the number of tensors that ``fn`` returns, which Python sees at once, depends on the sizes of its arguments."""
     return getattr(fn, "__name__", "").partition(".")[0] in SPLITTING
 
 
 def _custom(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
-    """Returns a library's operator: its rule for tensors without numbers tells, if there is one."""
+    """Returns what is known about the result sizes of a library's operator: found by its fake or meta kernel, if it has one."""
     if is_a(fn, torch.jit.ScriptFunction):
         if not _only_tensors(fn.schema):
             return Foresight.BY_DATA
-        # Asked beforehand, it runs twice.
+        # The question runs the function once more, which only a pure one allows.
         return Foresight.FORESEEN if _only_computes(fn) and _told(interp, fn, args, kwargs) else Foresight.UNFORESEEN
     op = _overload(fn, args, kwargs)
     if _has_rule(op):
@@ -165,23 +165,23 @@ def _custom(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresigh
             return Foresight.FORESEEN if told else Foresight.BY_DATA
     if is_composite(op) and _only_tensors(op._schema):
         return Foresight.WATCHED
-    # How many there are is for Python to see at once.
+    # A result that is not a tensor, or a list of unknown length, shows Python at once what the numbers decided.
     return Foresight.UNFORESEEN if _only_tensors(op._schema) else Foresight.BY_DATA
 
 
 def _only_computes(fn: Any) -> bool:
-    """Returns whether a scripted function runs PyTorch's operators alone: no library's, no Python code (written with a ^), nothing that is heard of."""
+    """Returns whether a scripted function runs only PyTorch operators: none of a library, no Python code (written with a ^), no print, no warning."""
     called = set(re.findall(r"= (\^?\w+(?:::\w+)?)", str(fn.inlined_graph)))
     return all([name.startswith(("aten::", "prim::")) for name in called]) and called.isdisjoint(("prim::Print", "aten::warn"))
 
 
 def _has_rule(op: OpOverload) -> bool:
-    # Not one that is composed of others: that is the user's code, which runs once.
+    # A composite does not count: its kernel is the user's code, which must run only once.
     return singleton.find(op._schema.name).fake_impl.kernel is not None or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta")
 
 
 def _told(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
-    """Returns whether the call gives the sizes of its result without a look at the numbers; None: that can't be told, or it fails."""
+    """Returns whether the call, on tensors without numbers, can determine the sizes of its result; None if it fails there, or inside a transform."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     try:
@@ -189,7 +189,7 @@ def _told(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> bool | Non
             sizeless().run(fn, args, kwargs)
     except DATA_DEPENDENT:
         return False
-    except Exception as e:  # its own, which it raises once more when it runs
+    except Exception as e:  # an error of the operator, which it raises again when it runs
         let_pass(e)
         return None
     return True
@@ -204,7 +204,7 @@ def _tensor_type(t: Any) -> bool:
 
 
 def numbers_given(fn: Any, args: Any, kwargs: dict | None) -> list[Tensor]:
-    """Returns the tensors of one integer among the arguments, but for what a method is called of: C may take them for integers."""
+    """Returns the arguments that are tensors of one integer, which C may read as integers; does not include the ``self`` of a method."""
     found: list[Tensor] = []
     for a in args[1:] if type(fn) in METHODS else args:
         if type(a) in NESTING:

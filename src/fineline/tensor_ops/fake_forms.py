@@ -1,4 +1,4 @@
-"""Operators whose C code asks for the value of each size, by what gives the same on fake tensors and does not; graphs have the operator."""
+"""Replacements, on fake tensors only, for operators whose C code asks for the value of each size; graphs contain the operators themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fineline.tensor_ops.fake_layouts import LAYOUTS, laid_out
 
 def _spaced(fn: Callable) -> Callable:
     def spaced(start: Any, end: Any, steps: Any = None, *more: Any, out: Any = None, **how: Any) -> Tensor:
-        """Makes a tensor with the given number of steps, whatever its numbers are."""
+        """Makes an uninitialized tensor with ``steps`` elements if ``steps`` is a symbol and the bounds are numbers; otherwise calls ``fn``."""
         if out is not None or type(steps) is not torch.SymInt or not {type(start), type(end)} <= {int, float, torch.SymInt, torch.SymFloat}:
             base = {} if out is None else {"out": out}
             found: Tensor = fn(start, end, *(() if steps is None else (steps,)), *more, **base, **how)
@@ -59,7 +59,7 @@ def max_pool1d(
     if return_indices:
         return tuple([t.squeeze(-2) for t in found])
     found = found.squeeze(-2)
-    # Without a gradient there is a kernel of its own.
+    # Without gradients, the CPU runs another kernel, whose result is contiguous.
     own = input.device.type == "cpu" and not (input.requires_grad and torch.is_grad_enabled())
     return laid_out(found, make_contiguous_strides_for(found.shape)) if own else found
 
@@ -72,13 +72,13 @@ def _dropout(fn: Callable) -> Callable:
 
 
 def _as_given(found: Any, input: Any, p: Any = 0.5, train: Any = True, inplace: Any = False, *, training: Any = True) -> Any:
-    """Returns the input of a dropout that changes nothing: with symbolic sizes, PyTorch's own rule returns a copy."""
+    """Returns the result of a dropout: its input if it changes nothing, because PyTorch's rule for symbolic sizes would return a copy."""
     return input if p == 0 or not (train and training) else found
 
 
 def native_dropout(input: Tensor, p: Any, train: Any) -> Any:
     if p == 0 or not train:
-        # Its rule gives the argument itself there, and its kernel a copy.
+        # Here the fake rule returns the argument itself, but the kernel returns a copy.
         raise UnsupportedOperatorException(torch.ops.aten.native_dropout.default)
     return torch.native_dropout(input, p, train)
 

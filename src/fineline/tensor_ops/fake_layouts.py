@@ -1,4 +1,4 @@
-"""Operators whose kernels lay their results out in memory in another order than PyTorch's rules for fakes say, in the kernels' order."""
+"""Corrections for operators whose kernels give their results other strides than PyTorch's rules for fakes do: fakes get the kernels' strides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fineline.tables import attributes
 
 
 def laid_out(found: Tensor, strides: Any) -> Tensor:
-    """Returns what an operator has ``found``, with these strides."""
+    """Returns ``found``, an operator's result, with these strides."""
     return found if _same(found.stride(), strides) else found.as_strided(found.shape, tuple(strides))
 
 
@@ -27,12 +27,12 @@ def _strided(t: Any) -> bool:
 
 
 def _same(strides: Any, others: Any) -> bool:
-    # Not by their values: that would fix sizes.
+    # Compares expressions, because comparing values would guard sizes.
     return [expression(n) for n in strides] == [expression(n) for n in others]
 
 
 def _as_compared(fn: Callable) -> Callable:
-    """Wraps an operator: its result has the layout of an elementwise operator on both arguments."""
+    """Wraps an operator so that its result has the strides of an elementwise operator on its first two arguments."""
 
     def elementwise(*args: Any, **how: Any) -> Any:
         found = fn(*args, **how)
@@ -54,7 +54,7 @@ def _contiguous(fn: Callable) -> Callable:
 
 
 def _of_its_format(fn: Callable) -> Callable:
-    """Wraps an operator: its result has channels last if its first argument does, otherwise it is contiguous."""
+    """Wraps an operator so that its result is channels-last if its first argument is, and contiguous otherwise."""
 
     def formatted(input: Tensor, *args: Any, **how: Any) -> Any:
         found = fn(input, *args, **how)
@@ -74,7 +74,7 @@ def _strides(t: Tensor, order: torch.memory_format) -> Any:
 
 
 def _power(fn: Callable, at: int = 0) -> Callable:
-    """Wraps a power: that of a number is contiguous, that of a tensor need not be. ``at``: the position of the base."""
+    """Wraps a power so that its result is contiguous if the base is a number, not a tensor. ``at``: the position of the base."""
     contiguous = _contiguous(fn)
 
     def power(*both: Any, **how: Any) -> Any:
@@ -93,7 +93,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, **how: Any) -> Tensor:
     found: Tensor = torch.addr(input, vec1, vec2, **how)
     if "out" in how or type(how.get("beta")) not in (int, float) or how["beta"] != 0:
         return found
-    # The rule forgets the input where it counts for nothing.
+    # With beta == 0 the rule for fakes ignores ``input``, but the kernel's strides still depend on it.
     return laid_out(found, torch.addr(input, vec1, vec2).stride())
 
 
@@ -104,7 +104,7 @@ def cross_entropy(input: Tensor, target: Tensor, *args: Any, **how: Any) -> Tens
 
 
 def _ldexp(fn: Callable) -> Callable:
-    """Returns a product with a power of two, which is contiguous."""
+    """Wraps ``ldexp`` so that its result has the strides of an elementwise operator on ``input`` and a contiguous ``other``."""
 
     def ldexp(input: Tensor, other: Any, **how: Any) -> Tensor:
         found: Tensor = fn(input, other, **how)

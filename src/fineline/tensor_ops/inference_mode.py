@@ -1,4 +1,4 @@
-"""``torch.inference_mode`` as a pair of graph nodes: the context that entering makes goes to the node that leaves."""
+"""``torch.inference_mode`` as a pair of graph nodes: the node that leaves the mode takes the context that the entering node returns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _entered(interp: Interp, f: Frame, mode: Any, then: Delivery | None, obj: An
     if interp.lessons.graphs.inference_mode_breaks or interp.options.force_graph_breaks:
         raise GraphBreak(_enter_inference_mode, (mode,), None, "FL501", REASON).to(Delivery(_keep, then, obj))
     recorder, grad_mode = interp.trace.recorder, torch.is_grad_enabled()
-    # Entered and noted in one call into C: an exception from outside between the two would leave the mode on.
+    # Enters and notes the mode in one call into C: an asynchronous exception between the two would leave the mode on.
     interp.nested.inference_modes.extend(map(torch._C._InferenceMode, (mode,)))
     context = interp.trace.fresh(interp.nested.inference_modes[-1])
     context.__enter__()

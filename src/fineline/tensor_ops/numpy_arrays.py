@@ -1,6 +1,6 @@
-"""NumPy's arrays: those that captured code makes of constants are constants, and tensors of others are inputs of the graph.
+"""NumPy arrays in captured code: an array computed from constants is a constant, and a tensor made from another array is an input of the graph.
 
-A tensor of constants is a copy of one that the program holds.
+A tensor made from a constant array is a copy of a tensor that the program holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
-# What these give follows from their arguments alone; they change nothing but an array that they are given to write into.
+# The results of these functions depend only on their arguments; the only thing they change is an array passed as ``out``.
 _FUNCTIONS = (
     "abs absolute all any append arange argmax argmin argsort array array_split asarray ascontiguousarray atleast_1d atleast_2d atleast_3d "
     "average broadcast_to clip column_stack concatenate cumprod cumsum diag diff dot dstack expand_dims eye flip full full_like geomspace "
@@ -44,23 +44,23 @@ _METHODS = (
     "__int__ __bool__"
 )
 _DTYPES = "biufc"
-# Bytes: a larger one is better made anew at each call.
+# In bytes: a larger array is not kept as a constant, but made again in each call.
 MOST = 2**24
 SHARING = (torch.from_numpy, torch.as_tensor, torch.asarray)
 
 
 class Arrays:
-    """Those of a capture. ``shared``: the ones in whose memory a tensor of the graph's lies as well, which no constant can show."""
+    """The arrays of a capture. ``shared``: arrays that share memory with a tensor of the graph, each with this tensor; they cannot be constants."""
 
     def __init__(self) -> None:
-        # As long as an address stands for one of them, no other object gets it.
+        # Keeps arrays alive so that no other object gets an address that stands for one of them.
         self.alive: list[Any] = []
         self.shared: list[tuple[Any, Tensor]] = []
-        # Of arrays from outside, the tensors that are shown to the graph: they share an array's memory, and keep it alive.
+        # By array from outside the captured code: the tensors that are inputs of the graph; they share its memory and keep it alive.
         self.shown: AddressMap[list[Tensor]] = AddressMap()
 
     def made(self, trace: SegmentTrace, v: Any) -> None:
-        """Notes the arrays in the result ``v`` of a function as made here."""
+        """Notes that the captured code made the arrays in ``v``, a function's result."""
         if is_a(v, np.ndarray):
             self.alive.append(v)
             trace.made.update((v, v.base) if v.base is not None else (v,))
@@ -72,11 +72,11 @@ class Arrays:
                 self.made(trace, part)
 
     def lies_in_shared(self, a: Any, written: Callable[[Tensor], bool] = lambda t: True) -> bool:
-        """Returns whether a tensor lies in the memory of ``a``, one that has been ``written``."""
+        """Returns whether ``a`` may share memory with an array in `shared` whose tensor ``written`` accepts."""
         return any([written(t) and np.may_share_memory(a, other) for other, t in self.shared])
 
     def constant(self, interp: Interp, v: Any) -> bool:
-        """Returns whether ``v``, an argument, will be the same at each call."""
+        """Returns whether ``v``, an argument, is the same in each call; guards it where needed."""
         trace = interp.trace
         if type(v) is np.ndarray:
             known = v in trace.made or (v.base is not None and v.base in trace.made)
@@ -100,7 +100,7 @@ def _usable(result: Any) -> bool:
 
 
 def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
-    """Returns what ``fn`` gives for constants, alone in a tuple; None if it can't be known so."""
+    """Returns the result of ``fn`` on constant arguments, in a tuple of one; None if an argument is not constant, or the result cannot be."""
     if interp.backing.may_be_symbolic:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
@@ -108,7 +108,7 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     if not allowed or not all([interp.tensors.arrays.constant(interp, v) for v in values]):
         return None
     try:
-        # What it would warn of is told at each call.
+        # Floating-point warnings become errors: eager code would issue them at each call.
         with np.errstate(all="raise"):
             result = fn(*args, **(kwargs or {}))
     except Exception as e:  # raised again by the call itself
@@ -121,7 +121,7 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
 
 
 def _call(call: Call) -> Frame | None:
-    # One of them may be what the result is written into.
+    # An array that shares memory with a tensor may be the ``out`` of the call.
     shared = any([type(v) is np.ndarray and call.interp.tensors.arrays.lies_in_shared(v) for v in call.values()])
     if call.interp.varying.numbers_vary(call.interp, call.frame, call.values()):
         raise call.graph_break("FL448", f"{c_calls.describe(call.fn)} asks for a number that varies")
@@ -132,7 +132,7 @@ def _call(call: Call) -> Frame | None:
 
 
 def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
-    """Puts the result of an operator with an array among its operands on the stack; -> whether it could."""
+    """Pushes the result of an operator on constant operands, at least one of them an array; returns whether it did."""
     found = computed(interp, op, operands, None) if np.ndarray in map(type, operands) else None
     if found is not None:
         f.stack.append(found[0])
@@ -140,17 +140,17 @@ def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
 
 
 def write_item(interp: Interp, a: Any, key: Any, value: Any) -> bool:
-    """Writes ``a[key] = value`` into an array; returns whether it could be done."""
+    """Writes ``a[key] = value`` into a constant array; returns whether it did."""
     return type(a) is np.ndarray and not interp.tensors.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None
 
 
-# -- tensors of them -----------------------------------------------------------------------------------------------------
+# -- tensors of arrays ---------------------------------------------------------------------------------------------------
 class _Nth(NamedTuple):
     n: int
 
 
 class TensorOf(_Nth):
-    """A tensor with an array's memory, as a member of the array: the ``n``-th, as each is an object of its own."""
+    """A descriptor for a tensor that shares an array's memory, used as a member in a source; ``n`` distinguishes several tensors of one array."""
 
     __slots__ = ()
     MEMBER_TEXTS = MappingProxyType({"": "torch.from_numpy({of})"})
@@ -166,7 +166,7 @@ class TensorOf(_Nth):
 
 
 def _is_plain(a: Any) -> bool:
-    """Returns whether operators alone write into the memory of ``a``, and PyTorch doesn't warn of it: that of a bytearray is written after a graph."""
+    """Returns whether PyTorch takes ``a`` without a warning, and only operators write into its memory (Python code writes into a bytearray's)."""
     holder = a
     while is_a(holder, np.ndarray):
         holder = holder.base
@@ -183,7 +183,7 @@ def _tensor(call: Call) -> Frame | None:
 
 
 def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
-    """Returns a tensor of an array as the graph gives it, or is given it; None if it is another one than ``fn`` gives."""
+    """Returns the tensor that ``fn`` makes of an array, as an input or a node of the graph; None if this would differ from the result of ``fn``."""
     trace = interp.trace
     options = {k: v for k, v in kwargs.items() if v is not None}
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):

@@ -1,4 +1,4 @@
-"""Tensors whose classes see, in a ``__torch_function__`` of their own, what is called with them and read of them."""
+"""Tensors of classes that override ``__torch_function__``, which sees each call with them and each read of their attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 
 def overrides(t: Any) -> bool:
-    """Returns whether ``t`` is such a tensor."""
+    """Returns whether ``t`` is a tensor whose class overrides ``__torch_function__``."""
     if type(t) in PLAIN_TENSORS or not is_a(t, Tensor):
         return False
     own = getattr(type(t).__torch_function__, "__func__", None)

@@ -1,4 +1,4 @@
-"""Writes that PyTorch refuses: into leaves that require a gradient and their views, and into memory that the operator reads as well."""
+"""Writes that PyTorch refuses: into leaves that require a gradient, into their views, and into memory that the operator also reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fineline.tensor_ops.backing import computing
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
-# Operators that read at other places than they write: they take no tensor that they also write into.
+# Operators that read and write at different positions: they refuse to read a tensor that they also write into.
 _MOVING = (
     "cat concat concatenate dstack gather hstack index_add index_copy index_put index_reduce index_select put scatter scatter_add "
     "scatter_reduce stack take take_along_dim vstack"
@@ -30,9 +30,9 @@ MOVING = frozenset(_MOVING.split())
 
 
 def refusal(targets: Iterable[Any], history: bool) -> str:
-    """Returns what PyTorch has against writes into ``targets``; "" if nothing. It may have written, or drawn numbers, when it says so.
+    """Returns why PyTorch refuses writes into ``targets``, "" if it does not. Asked before the run: PyTorch may raise only after an effect.
 
-    ``history``: whether the writes become part of one.
+    ``history``: the writes become part of an autograd history.
     """
     if not torch.is_inference_mode_enabled() and any(map(untracked, _tensors(targets))):
         return "writes into an inference tensor outside of an inference mode"
@@ -44,7 +44,7 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
 def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
     """Returns whether an operator that runs on fakes reads and writes the same memory in a way that its kernel refuses.
 
-    The rules of fake tensors do not look: it is to run on the real ones, which raise.
+    Fake kernels do not check this. If it returns True, the operator must run eagerly on the real tensors, where it raises.
     """
     written = _tensors(targets)
     storages = {storage_of(interp.backing.memory(interp, t)) for t in written} - {0}
@@ -64,7 +64,7 @@ def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: 
             pairs = [(interp.backing.memory(interp, a), interp.backing.memory(interp, b)) for a in written for b in read]
             return any([_overlap(a, b, moving) for a, b in pairs])
         except DATA_DEPENDENT:
-            # Only the run knows where it lies. An item that an index in a tensor selects is mostly written with what was read at that index.
+            # Only the run knows the memory of this item. Code that writes at an index in a tensor mostly writes what it read at this index.
             return fn is not operator.setitem and fn is not Tensor.__setitem__
 
 
@@ -77,9 +77,9 @@ def _all_tensors(items: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
-    """Returns whether a kernel refuses to write into ``a`` what it reads in ``b``: PyTorch looks no further than at tensors without gaps.
+    """Returns whether a kernel refuses to write into ``a`` while it reads ``b``: PyTorch checks only dense tensors without overlaps.
 
-    ``moving``: also where both are the same.
+    ``moving``: the kernel also refuses if both are the same tensor.
     """
     if a is b:
         return moving
@@ -94,7 +94,7 @@ def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
 
 
 def guard_writes(interp: Interp, targets: Iterable[Any]) -> None:
-    """Guards that autograd allows, or refuses, writes into the inputs that share memory with ``targets``, as it does now."""
+    """Guards, for each input that shares memory with ``targets``, whether autograd allows or refuses to write into it."""
     trace = interp.trace
     storages = {storage_of(interp.backing.memory(interp, t)) for t in _tensors(targets)} - {0}
     for src in [s for s in trace.sources.values() if is_a(s.value, Tensor)]:
@@ -103,21 +103,21 @@ def guard_writes(interp: Interp, targets: Iterable[Any]) -> None:
             continue
         refused = _refused(t)
         if trace.symbols is not None and t._is_view() and (refused or lies_on_itself(t)):
-            # What stands for a view there has memory of its own, and may be written.
+            # The fake of a view has its own memory and may always be written.
             raise Restart("FL515", "whether a view may be written in place depends on what it is a view of")
         text = f"autograd {'refuses' if refused else 'allows'} to write in place"
         trace.guards.check(src, "predicate", (partial(_still, refused), text), "written")
 
 
 def guard_hidden_writes(trace: SegmentTrace, written: Iterable[Any]) -> bool:
-    """Guards what autograd allows for inputs that a graph writes into behind its back; returns whether it refuses one.
+    """Guards whether autograd allows writes into inputs that a graph writes without autograd's knowledge; returns whether it refuses one.
 
-    AOTAutograd writes into those with a history.
+    AOTAutograd would give these writes a history.
     """
     found = False
     for src in [s for s in written if s.value.requires_grad]:
         kind = _kind(src.value)
-        # A leaf that is no view AOTAutograd leaves without a history, as eager code does.
+        # AOTAutograd gives a leaf that is not a view no history, as in eager code.
         found = found or all(kind)
         text = f"is {'a' if kind[0] else 'no'} view, and autograd {'refuses' if kind[1] else 'allows'} to write in place"
         trace.guards.check(src, "predicate", (partial(_still_of, kind), text), "written through")
@@ -141,8 +141,8 @@ def _refused(t: Tensor) -> bool:
 
 
 def lies_on_itself(t: Tensor) -> bool:
-    """Returns whether several numbers of ``t`` are one in memory, as in what ``expand`` gives."""
-    # Without a question to symbols: none stands for a stride of zero.
+    """Returns whether several elements of ``t`` share one place in memory, as in the result of ``expand``."""
+    # Never asks a symbol: no symbol stands for a stride of zero.
     layers = zip(t.shape, t.stride(), strict=True) if t.layout is torch.strided and not t.is_nested else ()
     return any([type(stride) is int and stride == 0 and (type(n) is not int or n > 1) for n, stride in layers])
 

@@ -1,4 +1,4 @@
-"""The mark on a tensor that asks for gradients: where it begins no history, and where it cannot be set."""
+"""The ``requires_grad`` flag of tensors: when setting it starts no autograd history, and when it cannot be set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fineline.tracing.interp import Interp
 
 
 def dormant(interp: Interp, fn: Any, args: Any) -> bool:
-    """Returns whether no history begins at a leaf that the graph makes here, for no gradients are asked for from its start on, nor will be."""
+    """Returns whether ``fn`` makes a leaf that starts no history: gradients are off since the graph's start, and this keeps them off to its end."""
     trace = interp.trace
     if trace.state.start.grad_mode or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or type(trace.recorder) is not Recorder:
         return False
@@ -24,10 +24,10 @@ def dormant(interp: Interp, fn: Any, args: Any) -> bool:
 
 
 def set_requires_grad(interp: Interp, t: Tensor, src: Source | None, value: bool) -> None:
-    """Does what ``t.requires_grad = value`` does. Unlike ``requires_grad_`` it raises for every computed tensor, whatever the value."""
+    """Handles ``t.requires_grad = value``. Unlike ``requires_grad_``, the assignment raises for every computed tensor, whatever the value."""
     trace = interp.trace
     if src is not None and t.requires_grad:
-        # Whether a history hangs on a tensor is in none of the guarded facts.
+        # No other guard covers whether the tensor has a history.
         trace.load(t.is_leaf, trace.guards.access(src, "member", torch._C.TensorBase.is_leaf, t.is_leaf))
     if not t.is_leaf or (src is None and not (t.is_floating_point() or t.is_complex())):
         t.requires_grad = value

@@ -1,4 +1,4 @@
-"""Calls and operators that a control rule decides: what each verb does to them."""
+"""The effect of each verb of a policy's rules on a call or an operator."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ OTHER: Any = object()
 
 
 def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[str]:
-    """Returns what the call comes down to; a trial run takes 1 to 3 ms, so that calls on tensors of the same kind share one."""
+    """Returns the names of the operators that the call dispatches to; a trial run takes 1 to 3 ms, so calls on tensors of the same kind share one."""
     kinds = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), *[_kind(a) for a in (*args, *kwargs.items())])
     if OTHER in kinds:
         return dispatched(fn, args, kwargs)
@@ -63,7 +63,7 @@ def _dispatched(rules: Rules, fn: Any, args: tuple, kwargs: dict) -> frozenset[s
 
 
 def _kind(a: Any) -> Any:
-    """Returns what a call's operators may depend on, of one argument; `OTHER` for what only its own code could compare."""
+    """Returns the facts about an argument that the operators of a call may depend on; `OTHER` if only the argument's own code could compare it."""
     t = type(a)
     if t in (Tensor, torch.nn.Parameter):
         return a.dtype, a.device, a.shape, a.stride() if a.layout is torch.strided else a.layout, a.requires_grad
@@ -85,7 +85,7 @@ def _disable(call: Call, rule: Rule) -> Frame | None:
         known_code(call.trace, call.fn)
     plain, given = call.fn, call.args
     if rule.verb == "disable_frame" and call.interp.run_frame is not None:
-        # The function is its first argument: each call may bring another one, with other variables around it.
+        # Passes the function as the first argument: in another call it may be another function object with other closure variables.
         plain, given = call.interp.run_frame, [call.fn, *call.args]
         call.trace.pin(plain, name)
     raise _graph_break(plain, given, call.kwargs, "FL400", f"{name} is disabled", rule)
@@ -95,7 +95,7 @@ def _disallow(call: Call, rule: Rule) -> Frame | None:
     raise operator_break(call.fn, call.args, call.kwargs, rule)
 
 
-# What becomes of an operator that is written as a sign, or that another call comes down to: the id, and what the rule says of it.
+# The graph break at an infix operator, or at an operator inside another call, by the rule's verb: its id and its text.
 _OPERATOR_BREAKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "disable": ("FL400", "is disabled"),
@@ -114,12 +114,12 @@ def operator_break(fn: Any, args: Any, kwargs: Any, rule: Rule) -> GraphBreak:
 
 
 def _bound(fn: Any, args: Any) -> Any:
-    """Returns what the user calls: `Function.apply` comes as the one function that all such classes inherit."""
+    """Returns the callable that the user's code calls: binds `Function.apply`, one function for all its subclasses, to the class in ``args``."""
     return types.MethodType(fn, args[0]) if fn is APPLY and args else fn
 
 
 def forbid(interp: Interp, fn: Any, rule: Rule, args: Any = ()) -> None:
-    """Gives the capture up, with an error that names the user's line."""
+    """Abandons the capture with an error that names the user's line."""
     text = describe(_bound(fn, args)) + (f": {rule.reason}" if rule.reason else "")
     raise interp.outcome.abandon(interp.refusal("FL105", text, interp.frame, str(rule)))
 
@@ -153,7 +153,7 @@ def _constant(call: Call, rule: Rule) -> Frame | None:
     around = [(g, cell, contents(cell), list(_held(contents(cell)))) for g in functions for cell in g.__closure__ or ()]
     result = call.native()
     for g, cell, value, held in around:
-        # What it changes itself, such as a cache, says nothing of the result.
+        # The result does not depend on a variable that the call itself changes, such as a cache.
         if value is not EMPTY and contents(cell) is value and _same(held, list(_held(value))):
             _guard_variable(interp, g, cell)
     for g in functions:
@@ -168,7 +168,7 @@ def _constant(call: Call, rule: Rule) -> Frame | None:
 
 
 def _functions(fn: Any) -> Iterator[types.FunctionType]:
-    """Yields the function of a callable, and those in its closure, at any depth."""
+    """Yields the function of a callable and the functions in its closure, at any depth."""
     found, todo = list[types.FunctionType](), [fn]
     for g in todo:
         if is_a(g, types.FunctionType) and not any([g is other for other in found]):
@@ -182,7 +182,7 @@ def _functions(fn: Any) -> Iterator[types.FunctionType]:
 
 
 def _held(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
-    """Yields all that a container holds, at any depth."""
+    """Yields the length and the items of a container and of the containers in it, at any depth."""
     if not is_a(value, CONTAINERS) or id(value) in within:
         return
     yield len(value)
@@ -196,7 +196,7 @@ def _same(before: list, after: list) -> bool:
 
 
 def _guard_variable(interp: Interp, fn: types.FunctionType, cell: types.CellType) -> None:
-    """Guards what a variable around a function is, and what it holds as far as that can be guarded."""
+    """Guards the value of a closure variable and, as far as possible, the value's contents."""
     interp.see_function(interp.trace, fn)
     value = settled(load_cell(interp, cell))
     if not is_value(value):
@@ -204,7 +204,7 @@ def _guard_variable(interp: Interp, fn: types.FunctionType, cell: types.CellType
 
 
 def _guard_defaults(interp: Interp, fn: types.FunctionType) -> None:
-    """Guards what the containers hold that are defaults of a function."""
+    """Guards the identity and the contents of a function's default values."""
     trace = interp.trace
     interp.see_function(trace, fn)
     src = trace.sources.get(fn)
@@ -225,7 +225,7 @@ def _guard_held(interp: Interp, value: Any) -> None:
 
 
 def _settle(value: Any) -> Any:
-    """Returns ``value`` with numbers for its symbolic ones, at any depth; what can be changed changes in place."""
+    """Specializes on the symbolic numbers in ``value``, at any depth; changes lists, dicts and deques in place, and copies other containers."""
     if type(value) in SYMBOLIC:
         return settled(value)
     if not is_a(value, CONTAINERS) or not any([type(v) in SYMBOLIC for v in _held(value)]):

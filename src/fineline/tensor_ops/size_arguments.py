@@ -1,4 +1,4 @@
-"""Tensors given where an operator takes sizes or positions: each is read, and the program that goes on is one for the number in it."""
+"""Tensors passed where an operator takes sizes or positions: the number in each is read, and the program specializes on it or makes it a symbol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 INTEGERS = (torch.int64, torch.int32)
 
-# Operators that take sizes or positions: a tensor given for one of these is read.
+# Operators that take sizes or positions: a tensor passed for one of these is read.
 SIZE_NAMES = (
     "view", "reshape", "expand", "new_zeros", "new_ones", "new_empty", "new_full", "zeros", "ones", "empty", "full", "arange",
     "range", "linspace", "logspace", "repeat", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "roll", "unflatten",
@@ -34,7 +34,7 @@ SIZE_NAMES = (
 )  # fmt: skip
 _OWNERS = (torch, Tensor, torch._C.TensorBase)
 SIZED = IdentitySet((F.one_hot, *[f for owner in _OWNERS for n in SIZE_NAMES if (f := getattr(owner, n, None)) is not None]))
-# Keywords of them that are given tensors for what they are: all of them, and more.
+# Keywords of these operators whose tensors are operands, not sizes: for all of them, and further ones by operator.
 WORKED_ON = frozenset({"input", "self", "out"})
 NO_SIZES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -42,7 +42,7 @@ NO_SIZES: Mapping[str, frozenset[str]] = MappingProxyType(
         **dict.fromkeys(("linspace", "logspace"), WORKED_ON | {"start", "end"}),
     }
 )
-# ... which have no tensor that they work on.
+# The operators of `SIZE_NAMES` that make tensors, and have no tensor operand.
 FACTORY_NAMES = (
     "zeros", "ones", "empty", "full", "arange", "range", "rand", "randn", "randint", "randperm", "eye", "tril_indices", "triu_indices",
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window",
@@ -55,12 +55,12 @@ NUMBER = Number(Tensor.item)
 
 
 def tensor_size(args: Any) -> bool:
-    """Returns whether there is a tensor among arguments that are sizes, or in lists among them."""
+    """Returns whether a tensor is among arguments that are sizes, or in lists or tuples among them."""
     return any(is_a(a, Tensor) or (is_a(a, (tuple, list)) and tensor_size(a)) for a in args)
 
 
 def tensors_for_sizes(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Returns whether a tensor is among the arguments of an operator that takes sizes, but for the one that it works on, and those that are values."""
+    """Returns whether an operator that takes sizes gets a tensor as one of them, not as its operand or as a value."""
     others = args[1:] if _works_on_first(fn, args) else args
     return tensor_size(others) or tensor_size([v for k, v in (kwargs or {}).items() if k not in _values(fn)])
 
@@ -74,7 +74,7 @@ def _values(fn: Any) -> frozenset[str]:
 
 
 def sizes(call: Call) -> tuple[list, dict | None]:
-    """Returns the arguments of an operator that takes sizes: a tensor given for one is read, at a graph break if need be, and then is a number."""
+    """Returns the arguments of an operator that takes sizes, with a number for each tensor that is a size; breaks the graph to read one if needed."""
     kwargs, own = call.kwargs, _works_on_first(call.fn, call.args)
     if kwargs and tensors_for_sizes(call.fn, (), kwargs):
         values = _values(call.fn)
@@ -89,7 +89,7 @@ def _size(call: Call, a: Any) -> Any:
         return a
     interp = call.interp
     mutated = interp.trace.recorder.writes.storages
-    # Several storages may lie in the memory of one array of NumPy's.
+    # A NumPy array's memory may have several storages, so a write may not show in the tensor's own.
     stale = mutated and a in interp.trace.sources
     if not stale and interp.tensors.known.has(a, mutated):
         return interp.tensors.known.numbers(a).item()
@@ -102,9 +102,9 @@ def _size(call: Call, a: Any) -> Any:
 
 
 def _sized(interp: Interp, f: Frame, value: int, then: Delivery | None, fn: Any, args: tuple, kwargs: dict | None, t: Tensor) -> Frame | None:
-    """Continues after the graph break that has read a size: the program after it is for this value, unless it is a symbol."""
+    """Continues after the graph break that has read a size: specializes the next program on ``value``, unless it is a symbol."""
     if type(value) in SYMBOLIC:
-        # It goes in the tensor's place, as the number that it may be in this program.
+        # The symbol replaces the tensor among the arguments.
         values = _values(fn)
         kwargs = kwargs and {k: v if k in values else _with_size(v, t, value) for k, v in kwargs.items()}
         return interp.call(f, fn, _with_size(list(args), t, value), kwargs, then)
@@ -120,7 +120,7 @@ def _with_size(a: Any, t: Tensor, value: Any) -> Any:
 
 
 def subscript(interp: Interp, key: Any) -> Any:
-    """Returns an index, with guarded numbers for the tensors that bound slices in it, where there can be such."""
+    """Returns an index, with guarded numbers instead of the slice bounds that are tensors and that guards can read."""
     if type(key) is tuple:
         return tuple([subscript(interp, k) for k in key]) if slice in map(type, key) else key
     if type(key) is not slice or not any([guardable(interp, x) for x in (key.start, key.stop, key.step)]):
@@ -129,18 +129,18 @@ def subscript(interp: Interp, key: Any) -> Any:
 
 
 def guardable(interp: Interp, t: Any) -> bool:
-    """Returns whether guards can read the number in ``t``: it is there when the program begins, and is still the same."""
+    """Returns whether guards can read the number in ``t``: it exists when the program starts, and the graph has not written it."""
     trace = interp.trace
     if type(t) is not Tensor or interp.nested.opaque is not None or t not in trace.sources or t.dim() or t.dtype not in INTEGERS:
         return False
-    # Elsewhere guards would wait for the device at each call.
+    # On other devices, guards would wait for the device at each call.
     if t.layout is not torch.strided or t.device.type != "cpu" or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    # In memory that is not PyTorch's alone another tensor may have been written.
+    # Foreign memory may be shared by another tensor's storage that the graph has written.
     return interp.backing.memory(interp, t).untyped_storage()._cdata not in trace.recorder.writes.storages and not any_foreign((t,))
 
 
 def guarded(trace: SegmentTrace, t: Tensor) -> Any:
-    """Returns the number in ``t``: guarded, or a symbol if it is known to vary."""
+    """Returns the number in ``t`` with a guard on it, or a symbol if the number is known to vary."""
     value = t.item()
     return trace.read(value, trace.guards.access(trace.sources[t], "member", NUMBER, value))

@@ -1,4 +1,4 @@
-"""Speculation: effects that must wait while the graph relies on a check in it, or may raise an error that the user's code handles."""
+"""Speculation: effects that must wait because the graph relies on a check in it, or may raise an error that the user's code handles."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fineline.policy.selector import describe
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.mutation_log import MOST_KEPT, has_history
 
-# Of these, memory is all that an operator writes.
+# Types of tensors on which an operator's write changes only memory.
 KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
 def settle_first(call: Call, rule: str = "") -> None:
-    """Ends the graph before a call that becomes a node that must not run twice, if speculated branches must be checked first."""
+    """Notes that the graph gets a node that must not run twice; breaks the graph before it if checks, or errors that are handled, forbid that."""
     trace = call.trace
     if delivers(call.interp) and handled(call.frame):
         raise call.graph_break("FL525", f"{describe(call.fn)} may raise, and have effects, where exceptions are handled")
@@ -35,14 +35,14 @@ def settle_first(call: Call, rule: str = "") -> None:
 
 
 def delivers(interp: Interp) -> bool:
-    """Returns whether exceptions of the graph that is being captured have to meet the handlers in the user's code."""
+    """Returns whether the handlers in the user's code must see the exceptions of the graph: not in an exported graph or a sub-graph."""
     return not (interp.options.exported or is_a(interp.trace.recorder, Part))
 
 
 def settle_raising(interp: Interp, fn: Any, args: Any, kwargs: dict | None, raises: bool, targets: Any, history: bool) -> None:
-    """Keeps an operator that may raise a handled error out of graphs with effects that cannot be undone: it, or what comes later, runs eagerly.
+    """Breaks the graph if it would contain both an operator that may raise a handled error and effects that cannot be undone.
 
-    ``raises``: it may.
+    ``raises``: this operator may raise such an error. ``targets``: its arguments that it writes into, with an autograd ``history`` or without.
     """
     trace = interp.trace
     raises = raises and delivers(interp) and handled(interp.frame)
@@ -55,7 +55,7 @@ def settle_raising(interp: Interp, fn: Any, args: Any, kwargs: dict | None, rais
 
 
 def _lasting(interp: Interp, targets: list, history: bool) -> bool:
-    """Returns whether the graph does what can't be undone at little cost, with writes into ``targets``."""
+    """Returns whether the graph, with writes into ``targets``, has effects that cannot be undone at little cost."""
     trace = interp.trace
     if trace.recorder.traits.once or trace.state.start.saved_tensor_hooks:
         return True
@@ -73,16 +73,16 @@ def leaves_of(items: Any) -> Iterator[Any]:
 
 
 def _nothing() -> None:
-    """Runs at the graph break after speculated branches, and does nothing."""
+    """Does nothing: the eager call of a graph break that only lets the graph's checks run."""
 
 
 def writes_too_soon(interp: Interp, targets: Any, history: bool) -> bool:
-    """Returns whether writing into ``targets`` has to wait until what is taken for granted has been checked. ``history``: it gives them one."""
+    """Returns whether a write into ``targets`` must wait until the graph's checks have run. ``history``: the write gives them an autograd history."""
     return interp.trace.failures.are_granted() and writes_too_early(interp, targets, history)
 
 
 def writes_too_early(interp: Interp, targets: Any, history: bool = False) -> bool:
-    """Returns whether an operator writes what a check reads, or what the program cannot restore, if the graph may end before it."""
+    """Returns whether a write into ``targets`` would change what a check reads, or what the program cannot restore if a check fails."""
     if _among(interp, _checked(interp), targets):
         return True
     if breaks_here(interp.options.breaks) == "none" or not writes_outside(interp, targets):
@@ -91,7 +91,7 @@ def writes_too_early(interp: Interp, targets: Any, history: bool = False) -> boo
 
 
 def _kept(interp: Interp, targets: Any) -> bool:
-    """Returns whether of all that the graph writes into, and of ``targets``, the program can keep what was there before, and at little cost."""
+    """Returns whether the program can save, at little cost, the old contents of ``targets`` and of all other inputs that the graph writes into."""
     trace = interp.trace
     if is_a(trace.recorder, Part) or torch._C._functorch.get_dynamic_layer_stack_depth():
         return False
@@ -103,7 +103,7 @@ def _kept(interp: Interp, targets: Any) -> bool:
 
 
 def writes_outside(interp: Interp, targets: Any) -> bool:
-    """Returns whether the graph writes, or writing into ``targets`` would write, into tensors that existed before, or into what is checked."""
+    """Returns whether the graph has written into its inputs, or whether ``targets`` share memory with an input or a checked tensor."""
     trace = interp.trace
     inputs = {_storage(interp.backing.memory(interp, src.value)) for _, src in trace.recorder.inputs if is_a(src.value, Tensor)}
     return not inputs.isdisjoint(trace.recorder.writes.storages) or _among(interp, inputs | _checked(interp), targets, trace.sources)

@@ -1,7 +1,7 @@
-"""Strides that Python code reads of what a graph computes, confirmed by the kernels before they are taken for known.
+"""Strides of computed tensors that Python code reads on fakes: the kernels confirm them before the program relies on them.
 
-In fake mode PyTorch's rules say how a result is laid out, and a rule may differ from the kernel: most of all about dimensions of one
-element, whose strides mean nothing to operators. So the operators that a tensor comes from run once, on zeros of the same layout.
+In fake mode PyTorch's rules decide the strides of a result. A rule may differ from the kernel, mostly for dimensions of one element, whose
+strides have no effect. Therefore the operators that compute the tensor run once, on zeros of the same layout.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ class Layout(NamedTuple):
     requires_grad: bool
 
     def zeros(self) -> Tensor:
-        """Makes a tensor with this layout."""
+        """Returns a tensor of zeros with this layout."""
         t = empty_strided(self.sizes, self.strides, self.dtype, self.device, self.requires_grad)
-        # Not by an operator: several numbers may be one in memory.
+        # Fills the storage, because operators refuse to write into a tensor whose elements share memory.
         memory: Any = t.untyped_storage()
         memory.fill_(0)
         return t
 
 
 class Unconfirmed(Exception):
-    """The kernels can't be asked."""
+    """Raised if the kernels cannot confirm strides, with the reason."""
 
 
 def reads_strides(fn: Any) -> bool:
-    """Returns whether what ``fn`` answers follows from the strides of its arguments."""
+    """Returns whether the result of ``fn`` depends on the strides of its arguments."""
     return getattr(fn, "__name__", "").partition(".")[0] in _READERS
 
 
 def confirm(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> None:
-    """Ends the graph before ``fn`` if its ``answer``, which comes from the strides of fakes, is not what the kernels' results would give."""
+    """Breaks the graph before ``fn``, or restarts the capture, unless the kernels' results would give the ``answer`` that ``fn`` gave on fakes."""
     recorder = interp.trace.recorder
     asked = [a for a in args if is_a(a, Tensor) and recorder.known(a)]
     if not asked:
@@ -84,7 +84,7 @@ def confirm(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any
 
 
 def _agree(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any) -> bool:
-    """Returns whether the kernels' results give the same answer, at the sizes of this call and, where it may be chance, at others."""
+    """Returns whether the kernels' results give the same answer at the sizes of this call, and at others if a stride may agree by chance."""
     if torch._C._functorch.get_dynamic_layer_stack_depth():
         raise Unconfirmed("it is computed inside of a transform")
     scales: list[dict] = [{}]
@@ -94,7 +94,7 @@ def _agree(interp: Interp, fn: Any, args: Any, kwargs: dict | None, answer: Any)
 
 
 def _one_wide(interp: Interp, t: Tensor) -> bool:
-    """Returns whether a dimension of one element has a stride that varies."""
+    """Returns whether a dimension of one element has a symbolic stride."""
     fake = interp.backing.memory(interp, t)
     return any([type(n) is int and n == 1 and type(stride) in SYMBOLIC for n, stride in zip(fake.shape, fake.stride(), strict=True)])
 
@@ -112,7 +112,7 @@ def _answer(interp: Interp, fn: Any, args: Any, kwargs: dict | None, sizes: Mapp
 
 
 def _plain(value: Any, sizes: Mapping) -> Any:
-    """Returns ``value`` with plain numbers instead of symbolic ones; ``sizes``: symbols with another value than in this call."""
+    """Returns ``value`` with plain numbers instead of symbolic ones; ``sizes``: values that replace those of this call, by symbol."""
     if type(value) in SYMBOLIC:
         if unknown(value):
             raise Unconfirmed("only the graph knows its sizes")
@@ -124,7 +124,7 @@ def _plain(value: Any, sizes: Mapping) -> Any:
 
 @contextmanager
 def _apart(interp: Interp) -> Iterator[None]:
-    """Hides the operators in a block: they are not the user's, move no random state, and run no hook."""
+    """Hides the operators in a block: no mode sees them, they call no hook, and the random state is put back after them."""
     before, unhooked = random_states(), _saved_tensors_hooks_set_tracing(True)
     try:
         with computing(interp), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
@@ -136,22 +136,22 @@ def _apart(interp: Interp) -> Iterator[None]:
 
 
 class Kernels:
-    """Runs the nodes that a tensor comes from."""
+    """Runs the nodes that compute a tensor, on zeros, to find the tensor's strides."""
 
     def __init__(self, interp: Interp, recorder: Recorder, sizes: Mapping) -> None:
         self.interp, self.recorder, self.sizes = interp, recorder, sizes
-        # The tensors and numbers that come in, and what makes them where they come from a graph around this one.
+        # The values of the graph's inputs, and the kernels of the graph around this one that compute some of them.
         self.given: dict[Node, Any] = {}
         self.around: Kernels | None = None
         if is_a(recorder, BodyRecorder):
             self.around = Kernels(interp, recorder.parent, sizes)
             self.given = {node: value for node, value, _ in recorder.lifted}
             if interp.trace.symbols is None:
-                # What an operator hands in is laid out as real tensors are.
+                # Without symbols, the operands of the operator have the layout of real tensors.
                 self.given |= dict(recorder.holes)
         else:
             self.given = {node: src.value for node, src in recorder.inputs}
-        # What is known of this call's results need not be computed again.
+        # Layouts of results that are known at the sizes of this call: their nodes need not run again.
         self.known: dict[Node, Layout] = {} if sizes else recorder.kernels.layouts
 
     def of(self, t: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class Kernels:
         return found
 
     def _needed(self, node: Node) -> tuple[list[Node], bool]:
-        """Returns the nodes that make ``node``, in order, and whether some of them change how a tensor is laid out."""
+        """Returns the nodes that compute ``node``, in order, and whether one of them changes the layout of an existing tensor."""
         needed, reshaped = {node}, False
         found = []
         for at in reversed(self.recorder.graph.nodes):
@@ -180,7 +180,7 @@ class Kernels:
                 if at not in self.known:
                     needed.update(at.all_input_nodes)
         if reshaped and self.known:
-            # What is known of a tensor may be from before the change, or from behind it.
+            # A known layout may be from before or from after the change.
             self.known.clear()
             return self._needed(node)
         return found[::-1], reshaped

@@ -1,4 +1,4 @@
-"""Operators that would ask a symbolic number, or a tensor of one, for its value, written with others that do not."""
+"""Replacements for operators that would ask a symbolic number, or a tensor of one number, for its value."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fineline.tensor_ops.rules import operator_rule
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
-# What makes a tensor of numbers asks for each in C.
+# The C code of functions that make a tensor of numbers asks for the value of each number.
 _OF_NUMBERS: Mapping[Any, Callable] = MappingProxyType({torch.tensor: torch._refs.tensor, torch.as_tensor: torch._refs.tensor})
 _WHOLE = slice(None)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def form_of(trace: SegmentTrace, fn: Any, args: Any, kwargs: dict | None) -> tuple[Any, Any, dict | None]:
-    """Returns an operator and its arguments, or what does the same with numbers some of which are symbolic."""
+    """Returns an operator and its arguments, or an equivalent operator that accepts the symbolic numbers among them."""
     form = _OF_NUMBERS.get(fn)
     if form is not None or fn is Tensor.new_tensor:
         if kwargs and "data" in kwargs:
             args, kwargs = [*args, kwargs["data"]], {k: v for k, v in kwargs.items() if k != "data"}
-        # A list given as a whole has no symbols in it before it is read.
+        # A list contains symbols only after its items have been read.
         for a in args:
             _read(trace, a)
     if fn is Tensor.new_tensor and holds(args[1:]) and only_numbers(args[1:]):
@@ -46,19 +46,19 @@ def _read(trace: SegmentTrace, a: Any) -> None:
 
 
 def picks(k: Any) -> bool:
-    """Returns whether ``k``, a tensor in an index, stands for the one number in it: what comes out is a view."""
+    """Returns whether ``k``, a part of an index, is an integer tensor that stands for its one number: then the result is a view."""
     return is_a(k, Tensor) and k.dim() == 0 and k.dtype in _INTEGERS
 
 
 def item_of(interp: Interp, t: Tensor, key: Any, used: bool = False) -> Tensor | None:
-    """Returns ``t[key]`` for a key with a symbolic number; None if there is none, or if there are other than basic indices."""
+    """Returns ``t[key]`` for a key with a symbolic number; None if the key has no symbolic number, or contains advanced indices."""
     whole, items = t, key if type(key) is tuple else (key,)
     if interp.backing.switches and any(map(picks, items)):
-        # Compilers that trace the graph can't read it.
+        # Compilers that trace the graph cannot read the number.
         raise Restart("FL508", "a tensor of one number as an index")
     if not interp.backing.may_be_symbolic or interp.nested.index_modes or interp.tensors.indices:
         return None
-    # Not in a transform of torch.func, where there is one for each row.
+    # In a transform of torch.func, the tensor has one number for each row.
     outside = not torch._C._functorch.get_dynamic_layer_stack_depth()
     readable = interp.trace.symbols is not None and interp.tensors.symbolic and interp.nested.opaque is None and outside
     numbers = [type(k) is torch.SymInt or (readable and picks(k)) for k in items]
@@ -67,7 +67,7 @@ def item_of(interp: Interp, t: Tensor, key: Any, used: bool = False) -> Tensor |
         return None
     rule = operator_rule(interp, Tensor.select, [t, 0, 0], None) if interp.rules is not None else None
     if rule is not None and rule.verb not in ("trace", "allow"):
-        # It is not what the user's code calls.
+        # A rule about ``select`` must not apply, because the user's code does not call it.
         return None
     if not all([number or k is Ellipsis or k is None or type(k) in (int, slice) for k, number in zip(items, numbers, strict=True)]):
         return None
@@ -84,7 +84,7 @@ def item_of(interp: Interp, t: Tensor, key: Any, used: bool = False) -> Tensor |
         rest.append(k)
     if any([k is not _WHOLE for k in rest]):
         t = interp.tensors.operator(interp, operator.getitem, [t, tuple(rest)], None, True)
-    # From the last on: each takes a dimension away.
+    # In reverse order, because each select removes a dimension.
     try:
         for at, k in reversed(chosen):
             t = interp.tensors.operator(interp, Tensor.select, [t, at, k], None, used or at is not chosen[0][0])

@@ -1,4 +1,4 @@
-"""Single numbers in tensors as indices, where PyTorch's mode for ``mask_mod`` and ``score_mod`` says that they are."""
+"""Tensors of one number as indices, in code under PyTorch's mode for ``mask_mod`` and ``score_mod``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fineline.kinds import is_a
 from fineline.tensor_ops.user_modes import left
 from fineline.tracing.interp import Call, Handler
 
-# By its name: its module belongs to TorchDynamo.
+# The mode's module and name, because fineline does not import its module, which belongs to TorchDynamo.
 _MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
 _INTEGERS = (torch.int64, torch.int32)
 
 
 def numbers_in_tensors(fn: Any, args: Any) -> list[Tensor] | None:
-    """Returns what ``aten.index`` takes in the place of ``args[1]``; None if this is another operator, or another index."""
+    """Returns the indices for ``aten.index`` that replace ``args[1]``; None if ``fn`` is not a subscript, or no integer tensor is in the index."""
     if fn is not operator.getitem and fn is not Tensor.__getitem__:
         return None
     places = args[1] if type(args[1]) is tuple else (args[1],)

@@ -1,4 +1,4 @@
-"""One tensor operator on its way into the graph: the form that a graph can hold, what keeps it out of the graph, and its run."""
+"""The recording of one tensor operator: finds a form that a graph can hold, breaks the graph if there is none, and runs the operator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from fineline.tracing.interp import Interp
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 HIDDEN = IdentityMap(HIDDEN_WRITES.items())
 INPLACE_CAPABLE = IdentitySet((*HIDDEN_WRITES, *INPLACE_FLAG))
-# Of these, the ones that write only if this argument, here by name and position, is given and true.
+# Operators of `INPLACE_CAPABLE` that write only if an argument is true: the argument's name and position.
 ON_DEMAND = IdentityMap(
     (
         *[(fn, ("inplace", at)) for fn, at in INPLACE_FLAG.items()],
@@ -51,14 +51,14 @@ ON_DEMAND = IdentityMap(
         (F.batch_norm, ("training", 5)),
     )
 )
-# What chooses between kernels of attention when it runs, not where it is traced.
+# Operators that choose between kernels of attention when they run, not when they are traced.
 CHOOSERS = IdentitySet((torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd))
 
 
 def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
     """Returns (FX opcode, target) for a callable."""
     if fn is Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
-        # A graph has the sizes in a tuple, which would be the numbers of the new tensor.
+        # A graph holds the sizes as a tuple, which Tensor.new would take for the numbers of the new tensor.
         return "call_method", "new_empty"
     t = type(fn)
     written = t is types.FunctionType and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
@@ -69,13 +69,13 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
         def scripted(*args: Any, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)
 
-        # FX would write the class for it, as it writes what lies in torch by its path.
+        # FX writes a target from torch as a path, which would be the path of the function's class.
         return "call_function", scripted
     return "call_function", fn
 
 
 def _history_grows(args: Any, kwargs: dict | None) -> bool:
-    """Returns whether what an operator writes becomes part of an autograd history."""
+    """Returns whether an operator's writes become part of an autograd history."""
     if not torch.is_grad_enabled():
         return False
     given = [x for a in (*args, *(kwargs or {}).values()) for x in (a if is_a(a, (list, tuple)) else (a,))]
@@ -101,24 +101,24 @@ def targets_of(fn: Any, args: Any, kwargs: dict | None) -> Any:
 
 
 class TensorOperator:
-    """One operator: as the user's code calls it, as it runs, and as its node calls it."""
+    """One call of an operator: the callable and arguments of the user's code, those of the run, and those of the node."""
 
     __slots__ = ("args", "called", "fn", "fx_args", "fx_kwargs", "interp", "kwargs", "op", "sizes", "target", "targets", "untyped")
 
-    # How the graph calls it (an FX opcode and its target), and the arguments that it writes into.
+    # The node's FX opcode and target, and the arguments that the operator writes into.
     op: str
     target: Any
     targets: Any
     fx_args: tuple
     fx_kwargs: dict
-    # What is known of the sizes of its result before it runs.
+    # What is known about the sizes of its result before it runs.
     sizes: Foresight
-    # Whether its fakes may take types that its kernel refuses.
+    # Whether the fake kernel may accept types that the real kernel refuses.
     untyped: bool
 
     def __init__(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> None:
         self.interp, self.fn, self.args, self.kwargs = interp, fn, args, kwargs
-        # A graph break names this, and not what does the same on fakes.
+        # A graph break names this call, not its replacement.
         self.called = fn, args, kwargs
 
     @property
@@ -128,9 +128,9 @@ class TensorOperator:
     def graph_break(self, error: str, reason: str) -> GraphBreak:
         return GraphBreak(self.fn, tuple(self.args), self.kwargs, error, f"{describe(self.fn)} {reason}")
 
-    # -- its form in a graph -------------------------------------------------------------------------------------------
+    # -- form in a graph -----------------------------------------------------------------------------------------------
     def lower(self) -> None:
-        """Finds the form that a graph can hold, and the node's arguments; breaks the graph if there is none."""
+        """Replaces the operator by a form that a graph can hold and sets the node's arguments; breaks the graph if there is none."""
         interp, trace = self.interp, self.interp.trace
         if trace.deferred.unsymbolic and self.fn not in DTYPE_ASKERS:
             self.args = symbols_for(trace, self.args)
@@ -166,7 +166,7 @@ class TensorOperator:
             self._to_fx()
 
     def _lower_numbers(self) -> None:
-        """Finds the form for numbers that only the graph knows, with checks of what eager code refuses."""
+        """Replaces the operator by a form that accepts unbacked symbols, and adds checks to the graph for errors that eager code raises."""
         interp = self.interp
         if interp.nested.subgraph_rules is not None and unbacked.used(self.args, self.kwargs):
             unbacked.keep_outside(interp)
@@ -178,9 +178,9 @@ class TensorOperator:
         if interp.trace.symbols.shapes.unbacked_symint_counter:
             unbacked.within(interp, self.fn, self.args, self.kwargs or {})
 
-    # -- what keeps it out of the graph --------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------------
     def check(self) -> None:
-        """Breaks the graph if it cannot hold this operator: the checks of `CHECKS`, in order, then those of its writes and errors."""
+        """Breaks the graph if it cannot hold this operator: does the checks of `CHECKS`, in order, then those for its writes and errors."""
         for check in CHECKS:
             check(self)
         fn, args, kwargs, interp = self.fn, self.args, self.kwargs, self.interp
@@ -197,9 +197,9 @@ class TensorOperator:
             self._check_writes(history, handled)
 
     def _check_writes(self, history: bool, handled: bool) -> None:
-        """Checks the arguments that it writes into. ``history``: the write becomes part of an autograd history."""
+        """Breaks the graph if it cannot hold the operator's writes. ``history``: they become part of an autograd history."""
         interp, targets = self.interp, self.targets
-        # An error that nobody handles leaves no program, and is raised as it is.
+        # An error that the user's code does not handle is raised as it is, and the capture makes no program.
         if handled and (refused := refusal(targets, history)):
             raise self.graph_break("FL503", refused)
         if not interp.backing.real and interp.trace.active and reads_what_it_writes(interp, self.fn, targets, self.args, self.kwargs):
@@ -211,9 +211,9 @@ class TensorOperator:
         if history:
             guard_writes(interp, targets)
 
-    # -- its run -------------------------------------------------------------------------------------------------------
+    # -- run -----------------------------------------------------------------------------------------------------------
     def run(self) -> Any:
-        """Returns its result, computed on the values, or on fakes."""
+        """Runs the operator on the capture's backing; returns the result."""
         interp = self.interp
         try:
             if self.sizes is Foresight.WATCHED:
@@ -229,7 +229,7 @@ class TensorOperator:
         return result
 
     def note_facts(self, result: Any) -> None:
-        """Notes what is known of the sizes and the numbers of its result."""
+        """Notes what is known about the sizes and the numbers of ``result``."""
         interp, known, mutated = self.interp, self.interp.tensors.known, self.interp.trace.recorder.writes.storages
         if self.sizes is Foresight.UNFORESEEN:
             interp.trace.recorder.unmeasure(result)

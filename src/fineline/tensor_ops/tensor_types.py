@@ -1,4 +1,4 @@
-"""Calls of PyTorch's old tensor types, such as `torch.LongTensor`: the functions that make the same take their place in a graph."""
+"""Calls of PyTorch's old tensor types, such as `torch.LongTensor`: a graph contains the functions that make the same tensors instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _make(call: Call) -> Frame | None:
     args = call.args
     if not call.trace.active:
         return call.run_natively()
-    # A mode of the user's is told what is really called.
+    # A torch function mode must see the real call.
     make: Any = None
     given = args
     if not call.kwargs and not torch._C._len_torch_function_stack():
@@ -36,7 +36,7 @@ def _make(call: Call) -> Frame | None:
 
 
 def _tensors(a: Any) -> bool:
-    """Returns whether there are tensors in ``a``, whose numbers are read."""
+    """Returns whether ``a`` is a tensor or contains one, at any depth: the old type would read its numbers."""
     return is_a(a, torch.Tensor) or (type(a) in (list, tuple) and any(map(_tensors, a)))
 
 

@@ -1,4 +1,4 @@
-"""Tensor operators and attributes met during capture: run for real, recorded, or made a graph break."""
+"""Tensor operators and attributes in captured code: each is run and recorded, answered from guarded facts, or breaks the graph."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "r
 
 
 def passed(value: Any) -> Any:
-    """Returns what runs at a forced graph break."""
+    """Returns ``value``: the eager call of a forced graph break."""
     return value
 
 
-# What asks a tensor for its values instead of one of its methods.
+# Builtins and infix operators that call a method of a tensor which reads its values: the method's name.
 SIGNS: Mapping[Any, str] = MappingProxyType(
     {
         bool: "__bool__", int: "__int__", float: "__float__", complex: "__complex__", operator.index: "__index__",
@@ -66,19 +66,19 @@ SIGNS: Mapping[Any, str] = MappingProxyType(
 
 
 class TensorOps:
-    """The interpreter's dealings with tensors."""
+    """The interpreter's operations on tensors: operator calls, attribute reads and writes, reads of numbers."""
 
     def __init__(self, before: TensorOps | None = None) -> None:
-        """Sets up the operators. ``before``: those in whose place these come; what is known of tensors stays."""
+        """Sets up the operations. ``before``: an earlier instance that this one replaces, and whose facts about tensors it keeps."""
         self.known: ConstantTensors = before.known if before is not None else ConstantTensors()
         self.arrays: Arrays = before.arrays if before is not None else Arrays()
-        # Whether a backend sees the graph, and with it the layout of what each operator gives.
+        # Whether a backend sees the graph, and with it the layout of each operator's result.
         self.shows_layouts: bool = before.shows_layouts if before is not None else False
-        # Whether writes into tensors may have to be taken back.
+        # Whether writes into tensors may have to be undone.
         self.undoable: bool = before.undoable if before is not None else True
 
     def call(self, call: Call, kind: str | None) -> Frame | None:
-        """Calls a torch callable of the given class (see `torch_facts.callables`)."""
+        """Calls a torch callable of this ``kind`` (see `torch_facts.callables`)."""
         interp, trace, fn = call.interp, call.trace, call.fn
         args, kwargs = call.args, call.kwargs
         if not trace.active:
@@ -95,7 +95,7 @@ class TensorOps:
         if kind == "op":
             return self._operator_call(call)
         if fn in BEYOND:
-            # Of a tensor made here too: what it is a view of may have been passed in.
+            # This also holds for a tensor made in the captured code, because its base may be an input.
             raise call.graph_break("FL509", f"{describe(fn)} answers from what no guard covers")
         if kind == "metadata" or kind == "query":
             return self._answer(call, kind == "query")
@@ -106,7 +106,7 @@ class TensorOps:
         raise call.graph_break("FL503", f"{getattr(fn, '__name__', str(fn))} has effects that no graph can hold")
 
     def _operator_call(self, call: Call) -> Frame | None:
-        """Calls an operator."""
+        """Calls an operator of PyTorch or of a library and delivers its result."""
         if is_custom(call.fn):
             if call.interp.backing.switches:
                 raise Restart("FL516", f"{describe(call.fn)} may do more than compute")
@@ -115,7 +115,7 @@ class TensorOps:
         return call.finish(self.operator(call.interp, call.fn, args, kwargs))
 
     def _answer(self, call: Call, query: bool) -> Frame | None:
-        """Calls a function that answers from facts that guards hold. ``query``: it asks for PyTorch's state, too."""
+        """Calls a function whose result follows from guarded facts. ``query``: it also reads PyTorch's state, and a guard repeats the call."""
         interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
         if any([overrides(a) for a in args]):
             raise call.graph_break("FL504", f"{describe(fn)} of a tensor whose class overrides operators")
@@ -124,7 +124,7 @@ class TensorOps:
             raise by_data(fn, args, kwargs)
         if any(not is_a(a, Tensor) and watches(trace, type(a)) for a in args):
             raise call.graph_break("FL412", f"{describe(fn)} of an object whose __getattribute__ sees it")
-        # The fake mode of the capture itself is none of the user's state.
+        # A query on tensors or symbols runs on the backing. Any other query runs without it, so that it does not see the capture's own fake mode.
         given = call.values()
         known = query and not any([is_a(a, Tensor) or holds(a) for a in given])
         for a in given:
@@ -140,7 +140,7 @@ class TensorOps:
         return call.finish(self.constant(interp, fn, args, kwargs, result))
 
     def _change_state(self, call: Call) -> Frame | None:
-        """Calls a function that changes PyTorch's state, now and in the graph."""
+        """Calls a function that changes PyTorch's state, and records a node that repeats the change in the graph."""
         trace, fn, args, kwargs = call.trace, call.fn, call.args, call.kwargs or {}
         constants = [tuple(a) if type(a) is list else a for a in call.values()]
         if not all([type(a) in SYMBOLIC or (is_value(a) and may_compare(trace, a)) for a in constants]):
@@ -155,7 +155,7 @@ class TensorOps:
         return call.finish(result)
 
     def _read_data(self, call: Call) -> Frame | None:
-        """Calls a function that reads the numbers in a tensor: they are known, or become symbols."""
+        """Calls a function that reads the numbers in a tensor: known ones, or new symbols; breaks the graph if neither is possible."""
         interp, trace, fn, args = call.interp, call.trace, call.fn, call.args
         if fn in READERS and interp.tensors.known.all_known(args, trace.recorder.writes.storages):
             result = fn(*[interp.tensors.known.numbers(a) for a in args], **(call.kwargs or {}))
@@ -168,7 +168,7 @@ class TensorOps:
         raise call.graph_break("FL502", f"{name} reads a tensor's values")
 
     def constant(self, interp: Interp, fn: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """Returns the result of a call that answers from guarded facts."""
+        """Returns ``result``, of a call whose result follows from guarded facts; notes that the captured code made it."""
         trace = interp.trace
         if trace.deferred.numbers:
             for a in (*args, *(kwargs or {}).values()):
@@ -199,7 +199,7 @@ class TensorOps:
             self.wrote(interp, call.targets, getattr(call.fn, "__name__", "").partition(".")[0] in METADATA_NAMES)
         result = call.run()
         if result is NotImplemented:
-            # The types of the operands decide that: Python asks the other operand, or raises a TypeError.
+            # This depends on the operands' types: Python then calls the other operand's method, or raises a TypeError.
             return result
         if asked is not None:
             asked.settle(result)
@@ -209,9 +209,9 @@ class TensorOps:
             raise GraphBreak(passed, (result,), None, "FL403", "the region has force_graph_breaks")
         return result
 
-    # Whether what only the graph will know may be a symbol.
+    # Whether numbers that only the graph knows may be symbols.
     symbolic = True
-    # Whether a tensor of one number as an index reads no number: so in the functions that flex_attention takes.
+    # Whether a tensor of one number is an index without being read, as in the functions that flex_attention takes.
     indices = False
 
     def shapes(self, interp: Interp) -> bool:
@@ -219,7 +219,7 @@ class TensorOps:
         return interp.trace.symbols is not None and interp.trace.symbols.shaped and self.symbolic
 
     def foreseen(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Foresight:
-        """Returns what is known of the sizes of an operator's result before it runs."""
+        """Returns what is known about the sizes of an operator's result before it runs."""
         if fn in INFIX:
             return Foresight.FORESEEN
         return Foresight.BY_DATA if data_shaped(fn, args, kwargs) and not self.shapes(interp) else foreseen(interp, fn, args, kwargs)
@@ -229,7 +229,7 @@ class TensorOps:
         return unbacked.readable(interp, t)
 
     def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Delivery | None) -> Frame | None:
-        """Delivers the number in ``t``, converted by ``fn``, as a symbol."""
+        """Delivers the number in ``t``, converted by ``fn``, as a symbol; breaks the graph if it must warn at each call."""
         if fn in unbacked.FLOATS and t.requires_grad and torch.is_grad_enabled():
             left_to = unbacked.warn(interp, f, fn)
             if left_to is not None:
@@ -243,12 +243,12 @@ class TensorOps:
         return interp.finish(f, number, then)
 
     def wrote(self, interp: Interp, targets: Any, reshapes: bool = False) -> None:
-        """Notes that an operator, or a call that is one node, writes into these; ``reshapes``: it may give them other memory."""
+        """Notes that an operator, or an opaque call, writes into ``targets``; ``reshapes``: it may give them other memory."""
         if targets and not interp.backing.real:
             interp.backing.forget_numbers()
         mutations = interp.trace.mutations if interp.tensors.undoable and interp.backing.real else None
         if reshapes and mutations is not None:
-            # What has counted writes together with the tensor does so no more.
+            # Inputs that share a version counter with the tensor may no longer share it after the call.
             for src in interp.trace.sources.values():
                 if is_a(src.value, Tensor):
                     mutations.note_version(src.value)
@@ -258,7 +258,7 @@ class TensorOps:
                     _note_mutation(interp, x, mutations)
 
     def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None:
-        """Applies the rules about a tensor's method to a builtin function or infix operator that calls it, maybe inside a ``call``."""
+        """Applies the rules about a tensor's method to ``fn``, a builtin or infix operator that calls it; ``call``: the call around ``fn``."""
         if interp.rules is not None and interp.nested.opaque is None:
             self._ruled(interp, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
 
@@ -268,7 +268,7 @@ class TensorOps:
         if rule is None or rule.verb in ("trace", "allow"):
             return
         if rule.verb == "forbid" or (rule.verb == "substitute" and call is not None and call[1] != args):
-            # Deep inside a call there is no place for a substitute.
+            # A graph break at the outer call cannot substitute an operator inside it.
             forbid(interp, fn, rule)
         plain, args, kwargs = call or (fn, args, kwargs)
         raise operator_break(rule.replacement if rule.verb == "substitute" else plain, args, kwargs, rule)
@@ -291,7 +291,7 @@ class TensorOps:
         return result
 
     def record(self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False) -> None:
-        """Records a node in the graph, and the user's line that it comes from."""
+        """Records a node in the graph, with the line of the user's code that it comes from."""
         recorder = interp.trace.recorder
         recorder.traits.only_state = False
         interp.limits.jumps = 0
@@ -304,20 +304,20 @@ class TensorOps:
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
 
     def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
-        """Returns a tensor's attribute that C computes."""
+        """Returns the value of an attribute that C computes; breaks the graph if neither a guard nor a node covers it."""
         trace = interp.trace
         if interp.nested.opaque is not None:
             return interp.nested.opaque.run(interp, getattr, (t, name), None, kind)
         if overrides(t):
             raise GraphBreak(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
         if name in CHANGED_BY_WRITES and t in trace.sources and _written(interp, t):
-            # No guard at the start tells it, and in fake mode nothing has been written yet.
+            # The guards check its value before the graph's writes, and in fake mode capture has not written anything.
             raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
         if kind == "metadata":
             if trace.recorder.kernels.unmeasured and not trace.recorder.measured(t):
                 raise by_data(getattr, (t, name), None)
             if name == "is_leaf" and t in trace.sources:
-                # Whether a history hangs on a tensor is in none of the guarded facts.
+                # No other guard covers whether the tensor has a history.
                 return trace.load(t.is_leaf, trace.guards.access(trace.sources[t], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
             return interp.backing.run(interp, getattr, (t, name), None)
         if kind == "op":
@@ -347,7 +347,7 @@ class TensorOps:
         raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
 
     def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
-        """Handles ``t.name = value`` for an attribute that C keeps."""
+        """Handles ``t.name = value`` for an attribute that C stores."""
         trace = interp.trace
         src = trace.sources.get(t)
         if name == "grad" and src is not None:
@@ -359,18 +359,18 @@ class TensorOps:
             set_requires_grad(interp, t, src, value)
             return
         if name == "data" and value is t:
-            # Module.to() does so where nothing changes: what describes the tensor is copied from itself, or refused.
+            # Module.to() does this when it changes nothing: PyTorch copies the tensor's metadata from itself, or raises.
             t.data = value
             return
         if name == "data" and trace.active and _is_data_of(interp, value, t):
-            # As ``t.data -= x`` says, having written there.
+            # ``t.data -= x`` ends with this assignment, after its write in place.
             return
-        # Also of one made in the captured code: what becomes of its memory, compilers that trace the graph don't see.
+        # This also holds for a tensor made in the captured code: compilers that trace the graph do not see that its memory is replaced.
         raise GraphBreak(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
 def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:
-    """Returns whether ``value`` is what ``t.data`` has given, as it was."""
+    """Returns whether ``value`` is the result of ``t.data``, with the same memory, shape, strides and dtype as ``t``."""
     recorder = interp.trace.recorder
     node = recorder.find(value) if type(value) in PLAIN_TENSORS else None
     if node is None or node.target is not getattr or node.args != (recorder.find(t), "data"):
@@ -390,7 +390,7 @@ def _note_mutation(interp: Interp, t: Tensor, mutations: MutationLog | None) -> 
 
 
 def _memory(interp: Interp, t: Tensor) -> Tensor:
-    """Returns the tensor of which ``t`` has its memory: the one below functorch's wrappers, and in fake mode the user's."""
+    """Returns the tensor that owns the memory of ``t`` for the capture: below functorch's wrappers, and in fake mode its fake."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
         t = torch._C._functorch.get_unwrapped(t)
     return interp.backing.memory(interp, t)

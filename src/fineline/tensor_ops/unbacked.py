@@ -1,4 +1,4 @@
-"""Numbers that captured code reads from tensors: symbols of the graph, where the region asks for it."""
+"""Numbers that captured code reads from tensors: unbacked symbols of the graph, if the region's options allow it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Handler, Interp
 
-# What reads the one number of a tensor, by what makes a Python number of that.
+# Functions that read the one number of a tensor, with the function that converts it to a Python number; None: no conversion.
 READERS: Mapping[Any, Any] = MappingProxyType(
     {
         Tensor.item: None,
@@ -36,13 +36,13 @@ READERS: Mapping[Any, Any] = MappingProxyType(
 )  # fmt: skip
 FLOATS = frozenset(fn for fn, number in READERS.items() if number is builtins.float)
 _DIFFERENTIABLE = torch.zeros((), requires_grad=True)
-# Each number of a list is an operator.
+# The most numbers that ``tolist()`` may read as symbols, because each costs an operator.
 LONGEST = 256
 WITHOUT_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement request to PyTorch.)"  # fmt: skip  # noqa: E501
 
 
 def readable(interp: Interp, t: Any) -> bool:
-    """Returns whether the number in ``t`` may be a symbol."""
+    """Returns whether the number in ``t`` can be read: it is already known, or may become an unbacked symbol."""
     symbols = interp.trace.symbols
     if symbols is not None and interp.tensors.known.number(t, interp.trace.recorder.writes.storages) is not None:
         return True
@@ -50,7 +50,7 @@ def readable(interp: Interp, t: Any) -> bool:
 
 
 def read(interp: Interp, fn: Any, t: Tensor) -> Any:
-    """Returns the number in ``t`` as ``fn``, one of the `READERS`, gives it."""
+    """Returns the number in ``t``, converted as ``fn``, one of the `READERS`, converts it."""
     number, convert = item(interp, t), READERS[fn]
     if convert is operator.index and type(number) not in (int, torch.SymInt):
         raise NotForGraph("an index that is no integer")
@@ -67,7 +67,7 @@ def warn(interp: Interp, f: Frame, fn: Callable) -> Callable | None:
     try:
         eval(code, f.globals, {"float": builtins.float, "t": _DIFFERENTIABLE})
     except Warning as e:
-        # PyTorch has warned, and will not do it again.
+        # PyTorch has warned and will not warn again, so that only the first call may raise.
         errors = [e.with_traceback(None)]
 
         def raising_once(t: Tensor) -> Any:
@@ -80,18 +80,18 @@ def warn(interp: Interp, f: Frame, fn: Callable) -> Callable | None:
 
 
 def used(args: Any, kwargs: dict | None) -> bool:
-    """Returns whether a number that only the graph knows is among the arguments of an operator."""
+    """Returns whether an unbacked symbol is among the arguments of an operator."""
     return any(map(unknown, numbers((*args, *(kwargs or {}).values()))))
 
 
 def keep_outside(interp: Interp) -> None:
-    """Ends the capture of a sub-graph that would use what only the graph knows, if its operator takes no such numbers."""
+    """Ends the capture of a sub-graph that would use an unbacked symbol, if its operator does not accept these."""
     if interp.nested.subgraph_rules is not None and not interp.nested.subgraph_rules.takes_unbacked:
         raise NotCapturable("it uses a number that only the graph knows")
 
 
 def item(interp: Interp, t: Tensor) -> Any:
-    """Returns the number in ``t``."""
+    """Returns the number in ``t``: a known one, or a new unbacked symbol whose node is recorded."""
     known = interp.tensors.known.number(t, interp.trace.recorder.writes.storages)
     if known is not None:
         return known
@@ -101,7 +101,7 @@ def item(interp: Interp, t: Tensor) -> Any:
     new = trace.symbols.shapes.pending_fresh_unbacked_symbols
     number = interp.backing.run(interp, Tensor.item, (t,), None, born=False)
     if type(number) not in SYMBOLIC or not new:
-        # A constant, or read before.
+        # A constant, or a number that was read before.
         return number
     interp.tensors.record(interp, "call_method", "item", (fx,), {}, None)
     node = next(reversed(trace.recorder.graph.nodes))
@@ -112,14 +112,14 @@ def item(interp: Interp, t: Tensor) -> Any:
 
 
 def listed(interp: Interp, t: Tensor) -> Any:
-    """Returns ``t.tolist()``, as a list of symbols."""
+    """Returns ``t.tolist()`` as a list of symbols, or one symbol for a tensor without dimensions."""
     if t.dim() == 0:
         return item(interp, t)
     return interp.trace.fresh([listed(interp, row) for row in interp.tensors.operator(interp, Tensor.unbind, [t, 0], None, True)])
 
 
 def listable(interp: Interp, t: Tensor) -> bool:
-    """Returns whether ``t`` has a known number of numbers, and not too many."""
+    """Returns whether ``tolist()`` can read ``t`` as symbols: they are enabled, and ``t`` has at most `LONGEST` elements."""
     symbols = interp.trace.symbols
     if symbols is None or not symbols.scalars or not interp.tensors.symbolic or interp.nested.opaque is not None:
         return False
@@ -128,7 +128,7 @@ def listable(interp: Interp, t: Tensor) -> bool:
 
 
 def within(interp: Interp, fn: Any, args: Any, kwargs: dict) -> None:
-    """Adds checks for an operator that takes unbacked numbers: with some that eager code refuses, compiled code would access any memory."""
+    """Adds the checks of eager code to the graph for an operator that takes unbacked symbols: without them, compiled code could access any memory."""
     check = CHECKS.get(operator_name(fn) or f"aten::{getattr(fn, '__name__', '')}")
     if check is not None and used(args, kwargs):
         check(interp, *args, **kwargs)
@@ -146,7 +146,7 @@ def _narrow(interp: Interp, input: Tensor, dim: int, start: Any, length: Any) ->
     for bound in (start >= -size, start <= size):
         _expect(interp, bound, "start out of range", IndexError)
     if unknown(start):
-        # Where it ends, counted from the front.
+        # Converts a negative start into a position from the front.
         start = torch.sym_ite(start < 0, start + size, start)
     _expect(interp, start + length <= size, "start + length exceeds dimension size", RuntimeError)
 
@@ -166,16 +166,16 @@ CHECKS: Mapping[str, Callable] = MappingProxyType(
 
 
 def subscript(interp: Interp, fn: Any, args: Any) -> tuple[Any, Any]:
-    """Returns ``t[key]`` as an operator that accepts the symbols in the key, with its arguments."""
+    """Returns an operator for ``t[key]`` that accepts the symbols in the key, with its arguments."""
     t, key = args
     if type(key) is torch.SymInt and unknown(key):
-        # C looks for ints there.
+        # C would ask this symbol for its value.
         return Tensor.select, [t, 0, key]
     return fn, [t, tuple([_with_numbers(interp, k) for k in key]) if type(key) is tuple else _with_numbers(interp, key)]
 
 
 def _with_numbers(interp: Interp, key: Any) -> Any:
-    """Returns an index with numbers for the tensors that bound its slice."""
+    """Returns an index, with numbers instead of tensors as the bounds of a slice."""
     if type(key) is not slice or not any([readable(interp, x) for x in (key.start, key.stop, key.step)]):
         return key
     return slice(*[read(interp, operator.index, x) if readable(interp, x) else x for x in (key.start, key.stop, key.step)])
@@ -183,7 +183,7 @@ def _with_numbers(interp: Interp, key: Any) -> Any:
 
 # -- torch._check ------------------------------------------------------------------------------------------------------
 def _check(call: Call) -> Frame | None:
-    """Handles ``torch._check`` and similar functions: the graph checks a condition that only it knows."""
+    """Handles ``torch._check`` and similar functions: adds a check to the graph if the condition depends on an unbacked symbol."""
     error, condition, message = call.args
     if not unknown(condition):
         return call.interpret()
@@ -194,7 +194,7 @@ def _check(call: Call) -> Frame | None:
 
 
 def _constant(message: Any) -> str | None:
-    """Returns what a function without any names in it gives: a text."""
+    """Returns the text that ``message``, a function, returns; None if its code is more than the return of a constant text."""
     code = getattr(message, "__code__", None)
     if code is None or code.co_names or code.co_freevars or code.co_argcount or len(code.co_consts) > 2:
         return None
@@ -203,7 +203,7 @@ def _constant(message: Any) -> str | None:
 
 
 def _check_is_size(call: Call) -> Frame | None:
-    # Without the warning that it is going to be removed.
+    # Calls the wrapped function, to leave out the deprecation warning.
     return call.of(call.fn.__wrapped__, call.args).interpret()
 
 

@@ -1,4 +1,4 @@
-"""Modes of the user's, which see each operator that runs: while one is active nothing is captured."""
+"""The user's dispatch and function modes, which see each operator that runs: while one is active, nothing is captured."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fineline.tracing.interp import Call, Handler
 
 
 def watching() -> str | None:
-    """Returns what is active, if something sees the operators besides fineline's own count of them."""
+    """Returns a text about an active mode of the user that sees operators; None if only fineline's modes, fake modes and devices are active."""
     c = torch._C
     modes = [c._get_dispatch_stack_at(i) for i in range(c._len_torch_dispatch_stack())]
-    # The tensors of a fake mode of the user's are the real ones of a capture.
+    # The tensors of the user's fake mode are the real tensors of a capture.
     if any([not is_a(m, (FakeTensorMode, Tally)) for m in modes]):
         return "a TorchDispatchMode is active"
     if any([not is_a(m, DeviceContext) for m in _get_current_function_mode_stack()]):

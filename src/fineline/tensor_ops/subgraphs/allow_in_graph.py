@@ -1,4 +1,4 @@
-"""Opaque calls: one node of the graph, whose contract is checked by running through the function once, unrecorded."""
+"""Opaque calls: each is one node of the graph. The interpreter runs the function once, without recording it, to check that it keeps the contract."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import SINGLETONS, is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
-# So often may a function that PyTorch's own mark allows change something, as one does that fills a table at its first call; then it
-# breaks the graph for good.
+# A function with only PyTorch's mark may change something this many times, for example fill a table at its first call. After that, it
+# always breaks the graph.
 MOST_CHANGES = 3
 
 
 class OpaqueCall:
-    """One such call while it runs: the tensors that it may use, and what its arguments were before."""
+    """One opaque call while it runs: the tensors that it may use, the contents of its arguments before it, and what it has done."""
 
     def __init__(self, interp: Interp, fn: Any, rule: Rule, given: list) -> None:
         trace = interp.trace
@@ -52,20 +52,20 @@ class OpaqueCall:
         inputs = list(tensors(given))
         self.known = IdentitySet(inputs)
         self.versions = [(t, interp.backing.memory(interp, t)._version) for t in inputs if not t.is_inference()]
-        # All that it reads goes through the mutation log again, and is noted there.
+        # Each read of the function must go through the mutation log again, which notes it in ``met``.
         self.expanded = trace.containers.begin_anew()
         self.met: list[tuple[str, Any, str]] = []
         trace.mutations.met = self.met
         trace.namespaces.global_values.clear()
-        # The frame of the function, when it is one of Python.
+        # The frame of the function, if it is a Python function.
         self.frame: Frame | None = None
-        # Whether it has run an operator, and whether it has looked at the numbers in a tensor: then what it gives besides depends on them.
+        # Whether it has run an operator, and whether it has read the numbers in a tensor: then results that are not tensors depend on them.
         self.ran = self.read = False
-        # Whether nobody can tell the sizes of what it gives before it runs.
+        # Whether the sizes of its result cannot be known before it runs.
         self.unmeasured = False
-        # What calls that capture can't look into have given.
+        # The results of C calls that capture does not know.
         self.own: list[Any] = []
-        # Whether it has changed something, which it may not do again.
+        # Whether it has changed something, which counts toward `MOST_CHANGES`.
         self.changed = False
 
     def leave(self, interp: Interp) -> None:
@@ -81,9 +81,9 @@ class OpaqueCall:
             interp.fail("FL408", f"{describe(self.fn)}, which is one call in graphs, raised after its first operator", False)
 
     def fault(self) -> str | None:
-        """Returns what it did that one node can't do."""
+        """Returns a text about what the function did and a single node cannot represent; None if there is nothing."""
         containers = IdentitySet(self.before)
-        # Writes first.
+        # Writes come first, because "changes" sorts before "reads".
         for verb, src, text in sorted(self.met, key=itemgetter(0)):
             if verb == "changes":
                 self.changed = True
@@ -110,7 +110,7 @@ class OpaqueCall:
         return self.made(interp, interp.backing.run(interp, fn, args, kwargs))
 
     def meet(self, interp: Interp, graph_break: GraphBreak) -> None:
-        """Checks a call that capture can't look into, before it runs: C code may compute from what it is given, and no more."""
+        """Checks the eager call of ``graph_break`` before it runs: C code may compute from its arguments, but have no other effect."""
         fn, args = (graph_break.args_[0], graph_break.args_[1]) if graph_break.fn is protocols.spread_call else (graph_break.fn, graph_break.args_)
         if (text := reaches_out(fn, args, lambda obj: obj in interp.trace.made or any([obj is o for o in self.own]))) is not None:
             self.breaks(interp, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
@@ -122,19 +122,19 @@ class OpaqueCall:
             self.breaks(interp, f"it uses the tensor {name}, which is not one of its arguments")
 
     def breaks(self, interp: Interp, text: str, unchecked: bool = False) -> None:
-        """Reports a broken contract: an error, or, if only PyTorch's mark is set, which promises less, a graph break from the next call on.
+        """Raises an error about a broken contract; if the function has only PyTorch's mark, which promises less, it will break the graph instead.
 
-        ``unchecked``: also where that mark stands beside fineline's, as under `install`.
+        ``unchecked``: do so also if the function has both PyTorch's mark and fineline's, as under `install`.
         """
         if self.rule.scope != BUILT_IN and not (unchecked and _marked_by_torch(interp, self.fn)):
             raise broken(interp, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
-            # On fake tensors it has not happened: it is going to, on the real ones.
+            # On fake tensors the change has had no effect; it is counted when it happens on the real tensors.
             interp.lessons.functions.broken_contracts[self.fn.__code__] += interp.backing.real if self.changed else MOST_CHANGES
         interp.fail("FL107", _but(self.fn, text), False)
 
     def given_by(self, interp: Interp, fn: Any, value: Any) -> None:
-        """Knows what a call has given that capture can't look into."""
+        """Notes the result ``value`` of ``fn``, a C call that capture does not know."""
         self.read = True
         self.own.append(value)
         if is_a(fn, type) and type(value) is fn:
@@ -150,14 +150,14 @@ class OpaqueCall:
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """Yields the tensors in what a graph can carry."""
+    """Yields the tensors in ``value``, at any depth of containers, dataclasses and slices."""
     for leaf in leaves(value):
         if is_a(leaf, Tensor):
             yield leaf
 
 
 def parts(value: Any) -> Iterator[Any]:
-    """Yields a container, and all that it holds, in order."""
+    """Yields ``value`` and, in order and at any depth, the contents of containers and dataclasses in it."""
     yield value
     if is_a(value, (tuple, list)):
         held: Any = value
@@ -186,9 +186,9 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def call_allowed(call: Call, rule: Rule) -> Frame | None:
-    """Runs through ``fn`` so that what it reads is guarded, and records one node."""
+    """Handles a call of a function that a rule allows in graphs: runs it unrecorded, with guards on its reads, and records one node."""
     interp, fn = call.interp, call.fn
-    # PyTorch's own mark promises less of an autograd.Function than is needed here.
+    # PyTorch's mark of an autograd.Function does not promise enough for one node.
     if interp.nested.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
         return interp.call_plainly(call.frame, fn, call.args, call.kwargs, call.then)
     if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.functions.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
@@ -211,7 +211,7 @@ def _marked_by_torch(interp: Interp, fn: Any) -> bool:
 
 
 class Unfit(Exception):
-    """Raised before ``fn`` runs, if it, or one of its arguments, cannot be part of a node."""
+    """Raised before ``fn`` runs if ``fn``, or one of its arguments, cannot be part of a node."""
 
     def __init__(self, fn: Any, text: str) -> None:
         super().__init__(text)
@@ -222,7 +222,7 @@ def _run_once(call: Call, rule: Rule) -> Frame | None:
     interp, fn, args, kwargs = call.interp, call.fn, call.args, call.kwargs or {}
     target = _target(interp, fn, args)
     if fn is APPLY:
-        # The class is part of what is called.
+        # The target contains the class, which is not an argument of the node.
         fn, args = target, args[1:]
     given = [*args, *kwargs.values()]
     try:
@@ -244,7 +244,7 @@ def _run_once(call: Call, rule: Rule) -> Frame | None:
 
 
 def _target(interp: Interp, fn: Any, args: list) -> Any:
-    """Returns what the node calls: the function itself, or a copy with the variables of this moment if it was made in the captured code."""
+    """Returns the node's target: the function itself or, if the captured code made it, a copy with the present values of its closure variables."""
     trace = interp.trace
     if fn is APPLY:
         target = node_target(args[0])
@@ -252,7 +252,7 @@ def _target(interp: Interp, fn: Any, args: list) -> Any:
             raise Unfit(target, "its methods read what may change from call to call: pass that as an argument")
         return target
     if fn not in trace.made or fn in trace.sources:
-        # Another function made by the same ``def`` has other variables around it.
+        # Guards the identity, because another function of the same ``def`` has other closure variables.
         identify(trace, fn)
         return fn
     if not is_a(fn, FunctionType):
@@ -277,7 +277,7 @@ def _target(interp: Interp, fn: Any, args: list) -> Any:
 
 
 def _carried(interp: Interp, a: Any) -> Any:
-    """Returns an argument as the graph carries it: named tuples and frozen dataclasses come in as what they are."""
+    """Returns an argument of the node for ``a``; the graph makes named tuples and frozen dataclasses again as objects of their classes."""
     trace, t = interp.trace, type(a)
     if t is list or t is dict:
         trace.expand(a)
@@ -300,7 +300,7 @@ def _carried(interp: Interp, a: Any) -> Any:
 
 
 def _copies(args: list, kwargs: dict | None) -> tuple:
-    """Returns the arguments once more, for a second run, and the random state to run it in."""
+    """Returns copies of the arguments for a second run, and the random state to run it in."""
     def copy(value: Any) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad) if is_a(value, Tensor) else value
 
@@ -330,7 +330,7 @@ def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: 
         return interp.finish(f, result, then)
     fault = opaque.fault() or _rebound(fn, target)
     if fault is None:
-        # What its operators did not tell, C code may have done.
+        # C code may have written into tensors without an operator.
         interp.tensors.wrote(interp, [t for t, version in opaque.versions if interp.backing.memory(interp, t)._version != version])
         fault = next(filter(None, [_misfit(opaque, leaf) for leaf in leaves(result)]), None)
     if fault is not None:
@@ -348,7 +348,7 @@ def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: 
 
 
 def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:
-    """Returns what is wrong with a part of the result."""
+    """Returns a text about why ``leaf``, a part of the result, breaks the contract; None if it does not."""
     if is_a(leaf, Tensor):
         return None if leaf in opaque.known else "it gives a tensor that it has not computed from its arguments"
     if type(leaf) not in FX_CONSTANTS and not is_a(leaf, enum.Enum):
@@ -359,7 +359,7 @@ def _misfit(opaque: OpaqueCall, leaf: Any) -> str | None:
 
 
 def _rebound(fn: Any, target: Any) -> str | None:
-    """Returns whether it has set a variable of the captured code around it, while its copy keeps what that was."""
+    """Returns a text about a closure variable that ``fn`` has set, and whose old value its copy ``target`` keeps; None if there is none."""
     for name, ours, kept in zip(fn.__code__.co_freevars, fn.__closure__, target.__closure__, strict=True) if target is not fn and fn.__closure__ else ():
         if contents(ours) is not (fn if contents(kept) is target else contents(kept)):
             return f"it changes the variable {name}"
@@ -378,7 +378,7 @@ def _fresh(trace: SegmentTrace, value: Any) -> None:
 
 
 def named(fn: Any) -> Any:
-    """Returns a function for FX to name."""
+    """Returns ``fn``, or a wrapper of it if FX cannot write ``fn`` by a name."""
     if getattr(fn, "__name__", "").isidentifier() and is_a(getattr(fn, "__module__", None), str):
         return fn
 

@@ -1,4 +1,4 @@
-"""autograd.Function.apply: run through without gradients; with them a node, of two graphs if they can hold what it does."""
+"""autograd.Function.apply: interpreted if no gradient is required; otherwise one node, which runs sub-graphs or, if these fail, the function."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fineline.tracing.plain_values import is_value
 
 
 def apply_function(call: Call) -> Frame | None:
-    """Handles ``autograd.Function.apply``: traces the forward if no gradient is required, otherwise makes one node of the graph."""
+    """Handles ``autograd.Function.apply``: interprets the forward if no gradient is required; otherwise makes one node of the graph."""
     interp, trace, kwargs = call.interp, call.trace, call.kwargs
     cls, rest = call.args[0], call.args[1:]
     if not trace.active:
@@ -59,10 +59,10 @@ def apply_function(call: Call) -> Frame | None:
     if differentiated(interp):
         raise NotCapturable
     if not interp.backing.real:
-        # Its code would run now, and once more in the program.
+        # The function's code would run now, and again in the program.
         text = f"{cls.__qualname__} may do more than compute"
         if interp.backing.is_symbolic and breaks_here(interp.options.breaks) == "any":
-            # On the real values each size would be captured by itself.
+            # A restart on the real values would capture each size separately.
             raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", text)
         raise Restart("FL515", text)
     if not see_methods(interp, cls):
@@ -74,7 +74,7 @@ def apply_function(call: Call) -> Frame | None:
 
 
 def _with_defaults(interp: Interp, forward: types.FunctionType, args: list) -> list:
-    """Returns the arguments of a forward beside which there is a ``setup_context``: that gets those that were left out, too."""
+    """Returns ``args`` with the defaults of missing arguments, because ``setup_context`` gets all arguments of the forward."""
     defaults, missing = forward.__defaults__ or (), forward.__code__.co_argcount - len(args)
     if not 0 < missing <= len(defaults) or not is_value(defaults):
         return args
@@ -83,7 +83,7 @@ def _with_defaults(interp: Interp, forward: types.FunctionType, args: list) -> l
 
 
 def _record(interp: Interp, cls: Any, graphs: FunctionGraphs) -> Any:
-    """Records one node, which gets the graphs; returns the results."""
+    """Records one node whose arguments are the graphs; returns the results."""
     part, to_fx = interp.trace.recorder.part, interp.trace.to_fx
     forward, *backwards = [
         part(f"{cls.__name__}_{n}", graph) for n, graph in [("forward", graphs.forward), *[("backward", b) for b in graphs.backwards]]
@@ -93,21 +93,21 @@ def _record(interp: Interp, cls: Any, graphs: FunctionGraphs) -> Any:
 
 
 def see_methods(interp: Interp, cls: Any) -> bool:
-    """Guards the methods of a class that a graph node will run; False if some of what they read may change unseen."""
+    """Guards the methods of a class that a graph node will run; returns False if they read something that may change without a failing guard."""
     seen = IdentitySet()
     methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
     return all([see_closed(interp, m, seen) for m in methods if is_a(m, types.FunctionType)])
 
 
 def node_target(cls: Any) -> Callable:
-    """Returns a function for FX to name: it can't print a bound classmethod."""
+    """Returns a function that calls ``cls.apply``, because FX cannot write a bound classmethod."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         return cls.apply(*args, **kwargs)
 
     apply.__name__, apply.__qualname__ = f"{cls.__name__}_apply", f"{cls.__qualname__}.apply"
     if cls.__module__.partition(".")[0] != "torch":
-        # FX looks in PyTorch's modules for what is said to be theirs.
+        # FX would look for the function in PyTorch's modules if its ``__module__`` named one of them.
         apply.__module__ = cls.__module__
     return apply
 
@@ -136,7 +136,7 @@ class InlineContext:
 
 
 def see_closed(interp: Interp, fn: types.FunctionType, seen: IdentitySet) -> bool:
-    """Guards a function that a graph node will run, with all globals and cells it can read; False if some of them may change unseen."""
+    """Guards a function that a node will run, with all globals and cells that it can read; returns False if one is not a function or a constant."""
     trace = interp.trace
     if fn in seen:
         return True
@@ -150,7 +150,7 @@ def see_closed(interp: Interp, fn: types.FunctionType, seen: IdentitySet) -> boo
             values.append(trace.read_key(globals_, src, name, globals_[name]))
     for cell in fn.__closure__ or ():
         values.append(load_cell(interp, cell))
-    # The node reads the number itself.
+    # Specializes on symbolic numbers, because the node reads the variables themselves.
     for v in map(settled, values):
         if is_a(v, types.FunctionType):
             if not (v.__module__ or "").startswith("torch.") and not see_closed(interp, v, seen):

@@ -1,7 +1,7 @@
 """The bodies of control-flow operators: Python callables captured as graphs, without running them for real.
 
-A body runs on fakes, on an interpreter that stops before any effect. Tensors and symbolic numbers that it uses from around it are lifted:
-the operator takes them as further operands. Only when all bodies of an operator have become graphs does the graph around them change.
+A body runs on fakes, on an interpreter that stops before any effect. Tensors and symbolic numbers that it uses from the code around it are
+lifted: the operator takes them as further operands. The graph around an operator changes only after all its bodies have become graphs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fineline.tracing.subgraph_rules import SubGraphRules
 
 
 def computed(interp: Interp, op: Any, args: tuple) -> Any:
-    """Returns what an operator gives that runs graphs. Where it has to run eagerly, the user's call does, with the user's functions."""
+    """Returns the result of an operator that runs graphs; raises `NotCapturable` at a graph break, because the user's own call must run eagerly."""
     try:
         return interp.backing.run(interp, op, args, None)
     except GraphBreak as b:
@@ -39,26 +39,26 @@ def computed(interp: Interp, op: Any, args: tuple) -> Any:
 
 
 class Body:
-    """One that has become a graph."""
+    """A body that has been captured as a graph."""
 
     def __init__(self, recorder: BodyRecorder, leaves: list[Any], given: dict[int, Any], spec: TreeSpec) -> None:
         self.recorder = recorder
-        # All that it gives, flat, and how it is put together; of the tensors, by their places, the nodes.
+        # The flat leaves of its result and their structure; the nodes that the graph returns, by the positions of their leaves.
         self.flat, self.spec = leaves, spec
         self._given = given
 
     def give(self, place: int, node: Any) -> None:
-        """Makes the graph return a number."""
+        """Makes the graph return the number at ``place``, which ``node`` computes."""
         self._given[place] = node
 
     def hold(self, place: int, n: Any, fakes: Fakes) -> None:
-        """Makes the graph return a number in a tensor."""
+        """Makes the graph return the number at ``place`` in a tensor."""
         self._given[place] = self.recorder.quietly("call_function", torch.full, ((), self._given.get(place, n)), "full")
         with fakes.mode:
             self.flat[place] = torch.full((), 0)
 
     def keep(self, place: int) -> None:
-        """Notes that a number is known outside the graph, which need not return it."""
+        """Notes that the number at ``place`` is known outside the graph, which need not return it."""
         self._given.pop(place, None)
 
     @property
@@ -71,11 +71,11 @@ class Body:
 
     @property
     def leaves(self) -> list[Any]:
-        """Returns all that it gives, with a mark for what its graph does."""
+        """Returns the leaves of the body's result, with `EMPTY` for each that the graph returns."""
         return [EMPTY if i in self._given else leaf for i, leaf in enumerate(self.flat)]
 
     def rebuilt(self, tensors: Iterable[Any]) -> Any:
-        """Returns what the body gives, made of these tensors."""
+        """Returns the body's result, with ``tensors`` for the leaves that the graph returns."""
         rest = iter(tensors)
         return tree_unflatten([next(rest) if leaf is EMPTY else leaf for leaf in self.leaves], self.spec)
 
@@ -88,7 +88,7 @@ class Body:
 
 
 class Bodies:
-    """Those of one call of an operator."""
+    """The bodies of one call of an operator."""
 
     def __init__(self, interp: Interp, rows: bool = False) -> None:
         """Sets up the bodies. ``rows``: the operator has a rule for ``vmap``, inside which a body works on one row."""
@@ -101,21 +101,21 @@ class Bodies:
 
     # -- operands ------------------------------------------------------------------------------------------------------
     def like(self, t: Tensor) -> Tensor:
-        """Stands for an operand of which only the shape is known."""
+        """Returns a fake that stands for any tensor with the layout of ``t``."""
         twin = self.twin(t)
         return self._empty(twin.shape, twin.stride(), twin)
 
     def row(self, t: Tensor) -> Tensor:
-        """Stands for any ``t[i]``."""
+        """Returns a fake that stands for any ``t[i]``."""
         twin = self.twin(t)
         return self._empty(twin.shape[1:], twin.stride()[1:], twin)
 
     def carried(self, v: Any) -> Any:
-        """Stands for what goes from step to step, a tensor or an integer."""
+        """Returns a fake tensor, or a symbol, that stands for a value carried from step to step: a tensor or an integer."""
         return self.like(v) if is_a(v, Tensor) else self.interp.trace.symbols.handed()
 
     def scalar(self, dtype: torch.dtype, like: Tensor, grad: bool = False) -> Tensor:
-        """Stands for any number, on the device of ``like``."""
+        """Returns a fake of one number, on the device of ``like``, that stands for any number."""
         with computing(self.interp), self.fakes.mode:
             return torch.empty((), dtype=dtype, device=like.device, requires_grad=grad)
 
@@ -124,7 +124,7 @@ class Bodies:
             return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
 
     def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
-        """Returns whether two tensors look the same from outside."""
+        """Returns whether two tensors have the same dtype, device, sizes and, unless ``strides`` is False, strides."""
         a, b = self.twin(a), self.twin(b)
         facts = [[t.dtype, t.device, *[str(n) for n in (*t.shape, *(t.stride() if strides else ()))]] for t in (a, b)]
         return facts[0] == facts[1]
@@ -139,7 +139,7 @@ class Bodies:
     def capture(
         self, rules: SubGraphRules, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Any] = ()
     ) -> Body:
-        """Captures ``fn(*args, **kwargs)`` as a graph; ``holes`` are those of its arguments that the operator passes."""
+        """Captures ``fn(*args, **kwargs)`` as a graph; ``holes``: the arguments that the operator passes when it runs the graph."""
         found = capture_call(self.interp, fn, args, kwargs, rules, [("operand", hole) for hole in holes], self.fakes)
         if is_a(found, NotCapturable):
             raise found
@@ -185,15 +185,15 @@ class Bodies:
         if len(set(storages)) < len(storages):
             raise NotCapturable(text)
 
-    # -- in the end ----------------------------------------------------------------------------------------------------
+    # -- after the capture ---------------------------------------------------------------------------------------------
     def lifted(self) -> tuple[list[Any], list[Any]]:
-        """Returns what all bodies take as further operands: the values, and their nodes in the graph around them."""
+        """Returns the further operands that all bodies take: the lifted values, and their nodes in the graph around them."""
         tensors, numbers = self._tensors(), self._numbers()
         nodes = [body.recorder.node_outside(t, read) for body, t, read in tensors]
         return [t for _, t, _ in tensors] + numbers, nodes + [self.interp.trace.to_fx(n) for n in numbers]
 
     def module(self, body: Body, name: str, single: bool = False) -> CapturedGraph:
-        """Returns the graph of a body, which takes its holes and all that is lifted; ``single``: it gives a tensor, and not a tuple."""
+        """Returns the graph of a body, whose inputs are its holes and all lifted values; ``single``: it returns one tensor instead of a tuple."""
         outputs = body.nodes[0] if single else tuple(body.nodes)
         self.interp.trace.recorder.traits.fatal |= body.recorder.traits.fatal
         return body.recorder.graph_of(outputs, [t for _, t, _ in self._tensors()], self._numbers(), name)

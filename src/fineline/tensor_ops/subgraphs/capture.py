@@ -1,8 +1,8 @@
-"""The one capture of sub-graphs: runs Python code that a node of the graph is to run, by the rules of its kind, and records it in a graph of its own.
+"""The capture of all sub-graphs: runs the Python code of a node by the rules of its kind, and records it in a graph of its own.
 
-Autograd functions, control-flow operators, checkpoint and nested_compile_region go through `capture_subgraph`. It runs the code on an interpreter
-of its own, which stops before any effect. So a capture that fails leaves nothing behind, and what called for it runs in another way: as one eager
-call, or interpreted as any other code. Guards alone stay: that the capture has failed holds for what it has read.
+Autograd functions, control-flow operators, checkpoint and nested_compile_region use `capture_subgraph`. It runs the code on an interpreter of its
+own, which stops before any effect. A capture that fails therefore has no effect, and its caller runs the code in another way: as one eager call,
+or interpreted like other code. Only the guards stay, because the failure depends on the values that they guard.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fineline.tracing.subgraph_rules import SubGraphRules
 
 
 class SubGraph:
-    """What has been captured: the graph, with what the code gave. Nothing outside of it has changed yet."""
+    """A captured sub-graph: its graph, and the result ``value`` of its code. Nothing outside of it has changed yet."""
 
     def __init__(self, inner: SubInterp, value: Any, before: _Before) -> None:
         self.inner, self.value = inner, value
@@ -44,7 +44,7 @@ class SubGraph:
         self._before = before
 
     def number(self, n: Any) -> Any:
-        """Returns the node of a symbolic number that the code gives."""
+        """Returns the node of ``n``, a symbolic number in the code's result; raises `NotCapturable` if the sub-graph cannot compute it."""
         trace = self.inner.trace
         before, trace.recorder = trace.recorder, self.recorder
         try:
@@ -55,13 +55,13 @@ class SubGraph:
             trace.recorder = before
 
     def undo(self) -> None:
-        """Takes back what the code has done, because the sub-graph is not used: writes into operands, and random numbers."""
+        """Undoes what the code has done, because the sub-graph is not used: its writes into operands, its random draws, its notes in the trace."""
         self.inner.mutations.undo_storages()
         self._before.put_back()
 
 
 class _Before:
-    """What a capture may change of a trace, as it was before: nodes, inputs and writes go elsewhere meanwhile."""
+    """A snapshot of what a sub-graph's capture may change in the trace, which has other recorders for nodes, inputs and writes meanwhile."""
 
     def __init__(self, interp: Interp, rules: SubGraphRules) -> None:
         self.trace = trace = interp.trace
@@ -88,7 +88,7 @@ class _Before:
 
 
 def may_stand(interp: Interp, rules: SubGraphRules) -> bool:
-    """Returns whether a sub-graph of this kind may stand where ``interp`` runs."""
+    """Returns whether a sub-graph of this kind is allowed in the code that ``interp`` runs."""
     around = interp.nested.subgraph_rules
     return interp.nested.sub_interpreter is not None and (around is None or around.contains is None or rules.kind in around.contains)
 
@@ -96,7 +96,7 @@ def may_stand(interp: Interp, rules: SubGraphRules) -> bool:
 def capture_call(
     interp: Interp, fn: Any, args: Iterable[Any], kwargs: dict | None, rules: SubGraphRules, operands: Iterable[tuple[str, Any]], fakes: Fakes
 ) -> SubGraph | NotCapturable:
-    """Captures ``fn(*args, **kwargs)``, the call of any callable."""
+    """Captures ``fn(*args, **kwargs)``, a call of any callable, as a sub-graph on ``fakes``; otherwise as `capture_subgraph`."""
     args, given = tuple(args), {**(kwargs or {})}
     return capture_subgraph(interp, protocols.call_spread, [fn, args, given], rules, operands, (args, given), backing=FakeBacking(fakes))
 
@@ -105,10 +105,10 @@ def capture_subgraph(
     interp: Interp, fn: Any, args: Iterable[Any], rules: SubGraphRules, operands: Iterable[tuple[str, Any]] = (), made: Iterable[Any] = (),
     kwargs: dict | None = None, backing: Backing | None = None,
 ) -> SubGraph | NotCapturable:  # fmt: skip
-    """Captures ``fn(*args, **kwargs)``, of a function in Python, as a sub-graph; if that fails, all is as before, but for guards.
+    """Captures ``fn(*args, **kwargs)``, a call of a Python function, as a sub-graph; a failure returns the reason and leaves only guards.
 
-    ``operands``: the tensors and numbers that the node's operator hands in, in order, each with the name of its input. ``made``: what else has been
-    made for this call. ``backing``: what the code runs on, if not on what the capture around it runs on.
+    ``operands``: the tensors and numbers that the node's operator passes, in order, each with the name of its input. ``made``: other objects that
+    were made for this call. ``backing``: the backing of the sub-graph; by default an inner one of the capture around it.
     """
     if not may_stand(interp, rules):
         return NotCapturable("it stands in code that no such graph may stand in")
@@ -137,7 +137,7 @@ def capture_subgraph(
 
 
 def _reason(e: BaseException, inner: SubInterp) -> NotCapturable:
-    """Returns why no graph can hold the code, which has ended with ``e``; raises what is not for this capture alone."""
+    """Returns why no graph can hold the code, which has ended with ``e``; raises ``e`` if it must end the capture around it, too."""
     if is_a(e, NotCapturable):
         found = NotCapturable(e.reason + inner.reached(), e.error, e.rule, e.raised, e.cause)
     elif is_a(e, Restart):
@@ -148,20 +148,23 @@ def _reason(e: BaseException, inner: SubInterp) -> NotCapturable:
         found = NotCapturable(f"it uses {e}")
     elif is_a(e, Exception):
         let_pass(e)
-        # The code runs again where it ran on the real values: what the user's exception prints, it prints then.
+        # Leaves out the text after a run on the real values, because making it runs the user's code, which will run again.
         text = f": {e}" if inner.nested.subgraph_rules is not None and inner.nested.subgraph_rules.on_fakes else ""
         found = NotCapturable(f"it raises {type(e).__name__}{text}{inner.reached()}")
     else:
         raise e
     if found.cause is not None:
-        # Its traceback leads to frames that hold it.
+        # Its traceback refers to frames that refer to it.
         found.cause.__traceback__ = found.cause.__context__ = None
     return found
 
 
 @contextmanager
 def _surroundings(interp: Interp, inner: SubInterp, operands: list[tuple[str, Any]], watch: MutationLog | None) -> Iterator[None]:
-    """Has the trace record for the sub-graph's interpreter; in the end PyTorch's state and all that the code could reach are as they were."""
+    """A context in which the trace records for the sub-graph's interpreter; puts PyTorch's state and all reachable objects back at its end.
+
+    Raises `NotCapturable` if the code has changed or used what is not its own.
+    """
     rules, trace = inner.nested.subgraph_rules, interp.trace
     assert rules is not None
     assumed = len(trace.failures.assumed)
@@ -185,7 +188,7 @@ def _surroundings(interp: Interp, inner: SubInterp, operands: list[tuple[str, An
 
 @contextmanager
 def _recording(trace: SegmentTrace, inner: SubInterp) -> Iterator[None]:
-    """Has the trace record for the sub-graph's interpreter."""
+    """A context in which the trace records nodes, writes and made objects for the sub-graph's interpreter."""
     before = (trace.recorder, trace.mutations, trace.made, trace.guards.interp)
     trace.recorder, trace.mutations, trace.made, trace.guards.interp = inner.recorder, inner.mutations, inner.made, inner
     try:
@@ -197,7 +200,7 @@ def _recording(trace: SegmentTrace, inner: SubInterp) -> Iterator[None]:
 
 @contextmanager
 def _thread_state(inner: SubInterp) -> Iterator[None]:
-    """Puts PyTorch's state back in the end."""
+    """A context that puts PyTorch's thread state back at its end."""
     before, hidden = AMBIENT.now(), hidden_states()
     nested, level = eager_transforms.JVP_NESTING, forward_ad._current_level
     try:
@@ -213,7 +216,7 @@ def _thread_state(inner: SubInterp) -> Iterator[None]:
 
 @contextmanager
 def _attributes(tensors: list[Tensor]) -> Iterator[None]:
-    """Puts back what the code has hung on the user's own tensors, which no graph does."""
+    """A context that puts the attributes of the user's tensors back at its end; raises `NotCapturable` if the code set any, as no graph can."""
     before = [dict(t.__dict__) for t in tensors]
     changed = []
     try:

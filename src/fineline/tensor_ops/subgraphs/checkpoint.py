@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint.checkpoint: its function is a sub-graph that backends compute once more in the backward pass."""
+"""torch.utils.checkpoint.checkpoint: its function becomes a sub-graph that backends compute again in the backward pass."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_
 
 
 def _fixed(interp: Interp, fn: Any) -> bool:
-    """Guards all that a callable is made of; -> whether that can be done."""
+    """Guards a callable and everything that it reads or contains; returns whether guards can cover it all."""
     trace = interp.trace
     if is_a(fn, types.FunctionType):
         identify(trace, fn)

@@ -1,4 +1,4 @@
-"""An autograd.Function as graphs: its forward, captured as it runs, and its backward, on gradients that stand for those to come."""
+"""The sub-graphs of an autograd.Function: its forward, captured on the call's values, and its backward, on gradients that stand for later ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
 from fineline.tracing.subgraph_rules import BACKWARD, FORWARD, SubGraphRules
 
-# Whoever sets one of these says something that the graphs do not.
+# A class that sets one of these attributes has behaviour that the graphs cannot represent.
 BEYOND_BACKWARD = ("jvp", "vjp", "vmap", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call")
 _ONCE = once_differentiable(lambda ctx: None).__code__
 _OF_CONTEXT = frozenset(
@@ -48,19 +48,19 @@ _OF_CONTEXT = frozenset(
     }
 )
 _DEEPEST = 4
-# Of so many results at most gradients may be missing: each set of them takes a backward of its own.
+# The most results whose gradients may be missing, because each set of missing gradients needs its own backward graph.
 _MOST_LAZY = 3
 
 
 class _Beyond:
-    """A member of a real ``ctx`` that this one does not support."""
+    """A member of a real ``ctx`` that `Context` does not support: reading it ends the capture."""
 
     def __get__(self, obj: Any, cls: type) -> Any:
         raise NotCapturable
 
 
 class Context(FunctionCtx):
-    """The ``ctx`` of a function that is being captured."""
+    """The ``ctx`` of an autograd function during its capture."""
 
     to_save: Any = None
     dirty_tensors: Any = None
@@ -82,7 +82,7 @@ class Context(FunctionCtx):
 
 
 class Unasked(Context):
-    """The ``ctx`` of a backward that may be differentiated itself; it refuses ``needs_input_grad``."""
+    """The ``ctx`` of a function inside a backward that may be differentiated itself; it refuses ``needs_input_grad``."""
 
     needs_input_grad: Any = _Beyond()
 
@@ -91,29 +91,29 @@ class Unasked(Context):
 
 
 def needed(args: Iterable[Any]) -> tuple[bool, ...]:
-    """Returns what ``ctx.needs_input_grad`` says."""
+    """Returns the value of ``ctx.needs_input_grad``: for each argument, whether it is a tensor that requires a gradient."""
     return tuple([is_a(a, Tensor) and a.requires_grad for a in args])
 
 
 class FunctionGraphs:
-    """The graphs of one application of a function, with its results."""
+    """The graphs of one call of an autograd function, with the results of the call."""
 
     def __init__(
         self, target: Callable, forward: CapturedGraph, backwards: list[CapturedGraph], numbers: list, given: list[Tensor], results: Any
     ) -> None:
         self.target, self.forward, self.backwards = target, forward, backwards
-        # What the graphs take: symbolic numbers from around them, and the tensors.
+        # The inputs of the graphs: symbolic numbers from the code around them, and tensors.
         self.numbers, self.given = numbers, given
         self._results = results
 
     def apply(self, interp: Interp) -> Any:
-        """Returns the results, which have been computed already, with the history that they have when the graphs run."""
+        """Returns the results, which are already computed, with the autograd history that the node will give them."""
         results = interp.backing.operands(self._results)
         return interp.backing.run(interp, self.target, (lambda *args: results, tuple(self.backwards), tuple(self.numbers), *self.given), None)
 
 
 def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | None:
-    """Returns the graphs of ``cls.apply(*args)``; None if it does what these can't hold. Nothing has happened then."""
+    """Returns the graphs of ``cls.apply(*args)``; None, without an effect, if graphs cannot represent the function."""
     given = [a for a in args if is_a(a, Tensor)]
     if not may_stand(interp, FORWARD) or interp.nested.opaque is not None or interp.options.force_graph_breaks or not _usual(interp, cls, args, given):
         return None
@@ -138,24 +138,24 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
 
 
 def _refuse(interp: Interp, cls: Any, args: list, found: NotCapturable) -> None:
-    """Has the function itself run instead, which raises what it may raise; at a graph break if it has come to one that a node would hide."""
+    """Raises the restart or the graph break that ended a capture, if a node that runs the whole function would hide it; otherwise returns."""
     cause = found.cause
     if is_a(cause, Restart) and cause.again:
         raise cause
     if is_a(cause, GraphBreak) and not differentiated(interp) and (interp.backing.real or cause.error in ASKED):
-        # A backend that looks into the node would meet what it runs once, at that time, and never again.
+        # A backend that traces through the node would run the code of this graph break once, while it compiles, and never again.
         outside = GraphBreak(cls.apply, tuple(args), None, cause.error, f"{cls.__qualname__} breaks the graph: {cause.reason}")
         outside.rule = cause.rule
         raise outside
 
 
 def differentiated(interp: Interp) -> bool:
-    """Returns whether what runs is a backward that may be differentiated itself."""
+    """Returns whether the interpreter runs a backward that may be differentiated itself."""
     return interp.nested.subgraph_rules is not None and interp.nested.subgraph_rules.differentiable
 
 
 def _completed(interp: Interp, cls: Any, ctx: Context, args: list, forward: SubGraph) -> FunctionGraphs | NotCapturable:
-    """Returns the graphs of a function of which the forward is captured; if there are none, nothing has happened."""
+    """Returns the graphs of a function whose ``forward`` is captured; if this fails, undoes the forward and returns the reason."""
     try:
         with nullcontext() if interp.backing.real else computing(interp):
             return _capture(interp, cls, ctx, args, forward)
@@ -170,7 +170,7 @@ def _completed(interp: Interp, cls: Any, ctx: Context, args: list, forward: SubG
 
 
 def transformed() -> bool:
-    """Returns whether a transform or forward AD is under way: there a function's own rules count, whatever its arguments say of gradients."""
+    """Returns whether a transform of torch.func or forward AD is active: then a function's rules apply even if no argument requires a gradient."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
@@ -216,7 +216,7 @@ def _capture(interp: Interp, cls: Any, ctx: Context, args: list, forward: SubGra
 
 
 def _bare(t: Tensor) -> bool:
-    """Returns whether the user's code has hung nothing on ``t``."""
+    """Returns whether the user's code has set no attribute of ``t``."""
     return t.__dict__.keys() <= own_attributes() if type(t) is FakeTensor else not t.__dict__
 
 
@@ -228,7 +228,7 @@ def _node(recorder: Any, t: Tensor) -> Any:
 
 
 def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
-    """Returns the tensors that ``ctx`` holds: those saved, those kept otherwise; and which results are not differentiable."""
+    """Returns the tensors that ``ctx`` has saved, those that it keeps otherwise, and the positions of results that are not differentiable."""
     saved = () if ctx.to_save is None else ctx.to_save
     passed = () if ctx.non_differentiable is None else ctx.non_differentiable
     if type(saved) is not tuple or type(passed) is not tuple or type(ctx.materialize_grads) is not bool:
@@ -245,7 +245,7 @@ def _context_tensors(ctx: Context, outs: tuple) -> tuple[tuple, tuple, tuple]:
 
 
 def _dirty(interp: Interp, ctx: Context, forward: SubGraph, outs: tuple) -> tuple[int, ...]:
-    """Returns which tensors it was given are written into: those, and no other ones, that it says are."""
+    """Returns the positions of the tensors that ``ctx`` marks as dirty; raises `NotCapturable` unless the forward writes into these alone."""
     marked = () if ctx.dirty_tensors is None else ctx.dirty_tensors
     given = forward.recorder.given()
     dirty = [i for i, t in enumerate(given) if any([t is other for other in marked])]
@@ -258,7 +258,7 @@ def _dirty(interp: Interp, ctx: Context, forward: SubGraph, outs: tuple) -> tupl
 
 
 def _tensors_in(value: Any, found: IdentitySet, depth: int = 0) -> bool:
-    """Collects the tensors of a value that ``ctx`` holds; -> whether all else in it is constant."""
+    """Adds the tensors in ``value``, an attribute of ``ctx``, to ``found``; returns whether everything else in it is constant."""
     if is_a(value, Tensor):
         found.add(value)
         return True
@@ -269,16 +269,16 @@ def _tensors_in(value: Any, found: IdentitySet, depth: int = 0) -> bool:
 
 
 def _fixed(value: Any) -> bool:
-    """Returns whether ``value`` is a constant, or is made of these and of symbolic numbers."""
+    """Returns whether ``value`` is a constant, a symbolic number, or a tuple of these."""
     return type(value) in SYMBOLIC or is_value(value) or (type(value) in (tuple, torch.Size) and all([_fixed(x) for x in value]))
 
 
 def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple, lazy: tuple, args: list) -> tuple[list[tuple[SubGraph, tuple]], bool]:
-    """Returns the backward for each set of gradients that may be missing: its graph, and what it gave. And whether it runs once."""
+    """Returns the backward for each set of missing gradients: its graph and its results; and whether it is once-differentiable."""
     run = cls.backward
     once = run.__code__ is _ONCE
     if once:
-        # The node takes its place.
+        # The node does what the decorator's wrapper does.
         run = run.__closure__[run.__code__.co_freevars.index("fn")].cell_contents
     before, found = dict(ctx.__dict__), []
     for missing in range(2 ** len(lazy)):
@@ -298,7 +298,7 @@ def _backwards(interp: Interp, cls: Any, ctx: Context, outs: tuple, held: tuple,
 
 
 def _rules_of_backward(interp: Interp, once: bool) -> SubGraphRules:
-    """Returns the rules of a backward. Of functions in it there are graphs if it may be differentiated; but not of those in their backwards."""
+    """Returns the rules of a backward. Functions in it become sub-graphs if it may be differentiated, but not functions in their backwards."""
     inside = frozenset({FORWARD.kind, BACKWARD.kind}) if not once and not differentiated(interp) else frozenset()
     return BACKWARD.but(differentiable=not once, contains=inside)
 
@@ -306,7 +306,7 @@ def _rules_of_backward(interp: Interp, once: bool) -> SubGraphRules:
 def _backward(
     interp: Interp, run: Callable, ctx: Context, args: list, given: dict[str, Iterable[Tensor]], grads: list, rules: SubGraphRules
 ) -> tuple[SubGraph, tuple]:
-    """Returns the graph of a backward, on these ``grads``, and the gradients of the tensors among ``args``."""
+    """Returns the graph of a backward on these ``grads``, and the nodes or constants of the gradients for the tensors among ``args``."""
     operands = [(name, t) for name, tensors in given.items() for t in tensors]
     found = capture_subgraph(interp, protocols.run_under_no_grad, [run, ctx, *grads], rules, operands, (ctx,))
     if is_a(found, NotCapturable):
@@ -317,7 +317,7 @@ def _backward(
     gradients = value if type(value) is tuple else (value,)
     if len(gradients) != len(args) or any([g is not None and not is_a(a, Tensor) for g, a in zip(gradients, args, strict=True)]):
         raise NotCapturable
-    # PyTorch objects to a number, if it comes.
+    # A number stays as it is, so that PyTorch raises its error when the backward runs.
     results = tuple([_node(found.recorder, g) if is_a(g, Tensor) else g for g, a in zip(gradients, args, strict=True) if is_a(a, Tensor)])
     if not all([is_a(g, (Node, int, float, NoneType)) for g in results]):
         raise NotCapturable
@@ -325,9 +325,9 @@ def _backward(
 
 
 def _same(one: tuple[SubGraph, tuple], other: tuple[SubGraph, tuple]) -> bool:
-    """Returns whether two captures have come to the same graph. They have not if a part hangs on it: each makes its own."""
+    """Returns whether two captures made the same graph. False for graphs that run other graphs, which each capture makes for itself."""
     nodes = [list(found.recorder.graph.nodes) for found, _ in (one, other)]
-    # As it is written, since 1 is not True here.
+    # Compares texts, because 1 == True, but they are different arguments.
     written = [
         repr(([(n.op, n.name, n.args, n.kwargs) for n in graph], found)) for graph, (_, found) in zip(nodes, (one, other), strict=True)
     ]
@@ -336,7 +336,7 @@ def _same(one: tuple[SubGraph, tuple], other: tuple[SubGraph, tuple]) -> bool:
 
 
 def _finished(recorder: Any, results: tuple, numbers: list, ctx: Context, name: str) -> CapturedGraph:
-    """Returns the graph of a backward, without the saved tensors if nobody asked for them."""
+    """Returns the graph of a backward, without inputs for the saved tensors if the code did not read them."""
     nodes = [node for node, _ in recorder.holes]
     if not ctx._fineline_asked:
         kept = [node for node in nodes if not str(node.target).startswith("saved")]

@@ -1,6 +1,6 @@
-"""Control-flow operators: each is one node of the graph, and what it runs are sub-graphs.
+"""Control-flow operators: each is one node of the graph, and the functions that it runs are sub-graphs.
 
-A function that no graph can hold is no error: the operator then runs as it does in eager code, between two graphs.
+A function that no graph can hold is not an error: the operator then runs as in eager code, between two graphs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
 
 
 def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Returns what PyTorch's own functions do with such an operator in eager code."""
+    """Runs a control-flow operator in eager code, as PyTorch's public functions do; returns its result."""
     if op is cond_op:
         return torch.cond(*args)
     if op is while_loop_op:
@@ -45,11 +45,11 @@ def alone(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class OperatorCall:
-    """One call of an operator: what its node takes, and what comes of it."""
+    """One call of a control-flow operator: captures its bodies, runs it on their graphs, and records its node."""
 
     def __init__(self, interp: Interp, op: Any, inner: bool) -> None:
         self.interp, self.op = interp, op
-        # Whether a function of PyTorch's calls it, which expects what the body gives, and not a flat tuple.
+        # Whether PyTorch's own code calls it, which expects a result with the structure of the body's result, not a flat tuple.
         self.inner = inner
 
     def capture(self, bodies: Bodies, rules: SubGraphRules, name: str, fn: Any, args: Any, holes: Any = ()) -> Body:
@@ -59,9 +59,9 @@ class OperatorCall:
             raise NotCapturable(f"{name} can't be a graph: {e}", e.error, e.rule) from None
 
     def run(self, args: tuple, graphs: Mapping[int, str], nodes: Mapping[int, Any]) -> Any:
-        """Runs the operator and records it: -> its results.
+        """Runs the operator and records its node; returns its results.
 
-        ``graphs``: which arguments are graphs, by their place, with their names; ``nodes``: those whose nodes are known.
+        ``graphs``: the names of the arguments that are graphs, by position; ``nodes``: the nodes of arguments that are known, by position.
         """
         interp = self.interp
         result = computed(interp, self.op, args)
@@ -110,7 +110,7 @@ def _cond(call: OperatorCall, pred: Any, true_fn: Any, false_fn: Any, operands: 
             call.needs(False, "an integer that it gives depends on a tensor's values")
             for body, n in ((then, a), (other, b)):
                 if torch.SymInt in (type(a), type(b)):
-                    # PyTorch's operator takes no two expressions for one number.
+                    # PyTorch's operator does not accept branches that return different expressions for one number.
                     body.hold(i, n, bodies.fakes)
                 else:
                     body.give(i, n)
@@ -189,7 +189,7 @@ def _associative_scan(call: OperatorCall, combine_fn: Any, xs: Any, additional_i
 
 
 def _over(call: OperatorCall, bodies: Bodies, body: Body, name: str, given: tuple, last: Callable = tuple) -> Any:
-    """Returns an operator that runs ``body`` over rows."""
+    """Runs and records an operator that runs ``body`` over rows; returns its result."""
     if len(body.outputs) < len(body.leaves) or not body.outputs:
         raise NotCapturable(f"{name} gives something else than tensors")
     lifted, nodes = bodies.lifted()

@@ -1,4 +1,4 @@
-"""Watches what a sub-graph's code can reach of what the captured code around it has made: no mutation log hears of writes to that."""
+"""Watches the objects made by the captured code that a sub-graph's code can reach, because no mutation log records writes to them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
 _CONTAINERS = (list, dict, set, deque, bytearray, types.CellType)
-# Nobody keeps count of those of these that the captured code makes.
+# Types whose objects are not noted as made by the captured code.
 _FLEETING = (types.FunctionType, types.MethodType, tuple, frozenset, functools.partial)
 _FIXED = (types.FunctionType, types.MethodType, tuple, frozenset, type, types.ModuleType, Tensor)
 
 
 def watched(trace: SegmentTrace, roots: list) -> MutationLog:
-    """Returns copies of the containers made in the captured code that are reached from ``roots``, and from what has been written to."""
+    """Returns copies of all containers that the captured code has made and that are reachable from ``roots`` or from objects that it has changed."""
     watch = MutationLog()
     roots = [*roots, *[w.obj for w in trace.mutations.written.values()], *[obj for obj, _, _, _ in trace.mutations.slots.values()]]
     seen, todo = IdentitySet((trace,)), deque(roots)
@@ -42,14 +42,14 @@ def watched(trace: SegmentTrace, roots: list) -> MutationLog:
             if type(space) is not dict or any([k.__dict__.get("__slots__") for k in type(obj).__mro__]):
                 raise NotCapturable(f"it can reach a {type(obj).__name__} that the captured code has made")
             watch.note(space, None)  # type: ignore[arg-type]
-        # What was there before the call, and was not written to, holds nothing that was made since.
+        # An object that existed before the call, and has not been changed, contains no object made since.
         if made or obj in trace.mutations.written or (obj not in trace.sources and is_a(obj, _FLEETING)):
             todo.extend(held(obj))
     return watch
 
 
 def undo_changes(watch: MutationLog) -> bool:
-    """Puts back what the containers held if they have changed; returns whether they have."""
+    """Puts back the contents of the watched containers if they have changed; returns whether they have."""
     changed = any([not _unchanged(w.before, w.obj) for w in watch.written.values()])
     if changed:
         watch.undo()
@@ -57,7 +57,7 @@ def undo_changes(watch: MutationLog) -> bool:
 
 
 def held(obj: Any) -> Iterator[Any]:
-    """Yields what an object holds, as far as captured code could have put it there."""
+    """Yields the objects in ``obj`` that captured code could have put there: items, attributes, and the variables of functions."""
     if is_a(obj, types.FunctionType):
         yield from obj.__closure__ or ()
         yield from obj.__defaults__ or ()

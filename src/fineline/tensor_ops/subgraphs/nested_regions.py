@@ -1,6 +1,6 @@
-"""torch.compiler.nested_compile_region: a function whose calls are sub-graphs, and equal calls one sub-graph.
+"""torch.compiler.nested_compile_region: each call of the function runs a sub-graph, which equal calls share.
 
-Where no sub-graph can hold what the function does, the call is interpreted as that of any other function.
+If no sub-graph can hold the function's code, the call is interpreted like that of any other function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def call_nested(call: Call) -> Frame | None:
     interp.see_function(call.trace, call.fn)
     plain = load_cell(interp, _cell(call.fn))
     ruled = interp.rules is not None and interp.rules.decide(plain, call.args) is not None
-    # Of wrappers in wrappers the innermost makes the sub-graph.
+    # If wrappers are nested, the innermost one makes the sub-graph.
     simple = is_a(plain, types.FunctionType) and not plain.__code__.co_flags & _LATER and not is_nested(plain)
     if ruled or not simple or not _fits_here(interp):
         return call.instead(plain, call.args, call.kwargs)
@@ -55,12 +55,12 @@ def call_nested(call: Call) -> Frame | None:
 
 
 def is_nested(fn: types.FunctionType) -> bool:
-    """Returns whether it is a wrapper of ``nested_compile_region``'s, fineline's or PyTorch's."""
-    # By its code: a wrapper of the user's has a copy of what stands in its dict.
+    """Returns whether ``fn`` is a wrapper made by ``nested_compile_region``, fineline's or PyTorch's."""
+    # Asks its code, because functools.wraps copies a mark in its dict to the user's wrappers.
     return _WRAPPERS.get(fn.__code__.co_qualname) in fn.__code__.co_freevars
 
 
-# The code of such wrappers, and what they call the function.
+# By the qualified name of a wrapper's code: the closure variable that holds the wrapped function.
 _WRAPPERS: Mapping[str, str] = MappingProxyType(
     {"nested_compile_region.<locals>.nested": "fn", "mark_compile_region.<locals>.wrap.<locals>.inner": "func"}
 )
@@ -72,15 +72,15 @@ def _cell(fn: types.FunctionType) -> types.CellType:
 
 
 def _fits_here(interp: Interp) -> bool:
-    """Returns whether a sub-graph fits where the code is."""
+    """Returns whether a nested region may become a sub-graph where the interpreter is."""
     if not interp.trace.active or interp.nested.any() or interp.nested.index_modes or not may_stand(interp, REGION):
         return False
-    # What its operators raise must meet the handlers of the user's.
+    # The handlers in the user's code must see the errors of its operators.
     return not handled(interp.frame)
 
 
 def _invoke(interp: Interp, found: SubGraph, outputs: list[Tensor]) -> None:
-    """Adds the node that runs the sub-graph."""
+    """Adds the node that runs the sub-graph, and passes the sub-graph's facts on to the trace."""
     trace, recorder = interp.trace, found.recorder
     numbers = [(n, trace.to_fx(n)) for _, n in recorder.numbers.values()]
     recorder.invoke(torch.ops.higher_order.invoke_subgraph, outputs, numbers)
@@ -91,9 +91,9 @@ def _invoke(interp: Interp, found: SubGraph, outputs: list[Tensor]) -> None:
 
 
 def _outputs(interp: Interp, found: SubGraph) -> list[Tensor] | None:
-    """Returns what must come out of the sub-graph: the tensors in its result that it made; None if no sub-graph can hold the code.
+    """Returns the outputs of the sub-graph: the tensors in its result that it made; None if no sub-graph can hold the code.
 
-    Such is code that gives what shares memory, or objects in which tensors may be hidden that the graph would not give.
+    Refuses results that share memory, and objects that may contain tensors which `tensors` does not find.
     """
     recorder: BodyRecorder = found.recorder
     if not recorder.calls or not _shows_all(interp.trace, found.value):
@@ -110,7 +110,7 @@ def _outputs(interp: Interp, found: SubGraph) -> list[Tensor] | None:
 
 
 def _shows_all(trace: SegmentTrace, value: Any) -> bool:
-    """Returns whether `tensors` finds all tensors that ``value`` leads to, but for those that were there before."""
+    """Returns whether `tensors` finds all tensors that are reachable from ``value``, except those that existed before."""
     t = type(value)
     if is_a(value, Tensor) or is_value(value):
         return True
