@@ -1,4 +1,4 @@
-"""One interpreted frame, and the generator object that a suspended one hides behind."""
+"""An interpreted frame, and the stand-in for a generator whose frame the interpreter runs."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _BOUND = (MethodType, BuiltinMethodType, MethodWrapperType)
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
-# Where the frames of a call are, the innermost first: code and instruction.
+# The places of the frames of a call, innermost first: code and instruction.
 FramePlaces = tuple[tuple[CodeInfo, int], ...]
 
 
 class BreakCounts(NamedTuple):
-    """The graph breaks that a frame has met."""
+    """Counts of the graph breaks in a frame."""
 
-    # Those with no operator between them.
+    # The breaks in a row without an operator between them.
     fruitless: int = 0
-    # The operators in the frame, or in what it called, before the last one.
+    # The operators in the frame, or in its callees, before the last break.
     operators: int = 0
 
 
@@ -50,7 +50,7 @@ NO_BREAKS = BreakCounts()
 
 
 class UsualExtras:
-    """The extras of a frame that has none: nobody can set them."""
+    """The default extras, which are shared and cannot be set."""
 
     __slots__ = ()
 
@@ -66,30 +66,30 @@ USUAL = UsualExtras()
 
 
 class FrameExtras:
-    """The state that few frames have: generators, frames at a graph break, and those that somebody looks at."""
+    """The state that few frames have: frames of generators, frames at a graph break, and frames that code inspects."""
 
     __slots__ = ("breaks", "generator", "namespace", "node", "on_stop", "whole")
 
     def __init__(self) -> None:
-        # The graph breaks that it has met.
+        # The graph breaks in the frame.
         self.breaks = NO_BREAKS
-        # The generator whose frame it is, while that runs.
+        # The generator whose frame it is, while it runs.
         self.generator: InterpretedGenerator | None = None
-        # What ``locals()`` has given.
+        # The dict that ``locals()`` has returned.
         self.namespace: dict[str, Any] | None = None
         # The frame's call in the tree of ``explain``.
         self.node: Node | None = None
-        # Where the value of a StopIteration goes that leaves the frame.
+        # The delivery of the value of a StopIteration that leaves the frame.
         self.on_stop: Delivery | None = None
-        # Whether variables that no instruction reads any more are there too.
+        # Whether the frame also has the variables that no instruction reads any more.
         self.whole = True
 
 
 class Frame:
     """The state of one running function.
 
-    ``then`` receives the return value in place of the caller's stack. ``began``: the operators of the graph that were there before the frame.
-    ``covered``: whether a handler is around the call of it, if that is known.
+    ``then`` receives the return value instead of the caller's stack. ``began``: the number of the graph's operators before the frame started.
+    ``covered``: whether a handler is around its call, if that is known.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Frame:
         self.kwnames: tuple[str, ...] = ()
         self.function: FunctionType | None = None
         self.extras: FrameExtras | UsualExtras = USUAL
-        # What led here, for the graph's nodes; None while no node has asked.
+        # The origin of the frame for the graph's nodes; None until the first node needs it.
         self.trail: Trail | None = None
 
     def own_extras(self) -> FrameExtras:
@@ -145,7 +145,7 @@ class Frame:
 
 
 def covered(f: Frame | None) -> bool:
-    """Returns whether an exception that is raised here meets a handler in some frame."""
+    """Returns whether an exception raised here would reach a handler in some frame."""
     if f is None:
         return False
     suspends = f.extras.generator is not None
@@ -166,9 +166,9 @@ def stack(f: Frame | None) -> Iterator[Frame]:
 
 
 def handled(f: Frame | None) -> bool:
-    """Returns whether the user's code may go on after an exception that is raised here.
+    """Returns whether the user's code may continue after an exception that is raised here.
 
-    What raises it again, as a ``finally`` does, is no reason to break a graph: libraries put such around whole models.
+    A handler that raises it again, such as a ``finally``, is not a reason to break the graph: libraries have these around whole models.
     """
     while f is not None:
         met = f.info.handlers_at(f.ip - 1) if f.info.handlers else ()
@@ -182,7 +182,7 @@ def handled(f: Frame | None) -> bool:
 
 
 def _only_restores(leave: Any) -> bool:
-    """Returns whether the exit method of a context is one of PyTorch's, or of a generator that raises again what comes."""
+    """Returns whether an exit method belongs to one of PyTorch's contexts, or to a generator that raises the exception again."""
     context = leave.__self__ if type(leave) in _BOUND else None
     if type(context) is contextlib._GeneratorContextManager:
         gen = context.__dict__.get("gen")
@@ -195,7 +195,7 @@ def _only_restores(leave: Any) -> bool:
 
 
 def delegate(f: Frame) -> Any:
-    """Returns the iterator that a suspended generator's ``yield from`` waits for."""
+    """Returns the iterator on which a suspended generator's ``yield from`` waits; None if there is none."""
     name, arg = f.info.instructions[f.ip]
     return f.stack[-1] if name == "RESUME" and arg & 3 == 2 else None
 
@@ -203,9 +203,9 @@ def delegate(f: Frame) -> Any:
 class InterpretedGenerator:
     """Stands in for a generator whose frame the interpreter runs.
 
-    ``state`` is "new", "suspended", "running" or "closed". Its frame knows it only while that runs, so that a suspended one goes with
-    its last reference, and its ``finally`` clauses run then. ``given``: the generator of Python's own that eager code has got in its
-    place, and that is all there is of it any more; a weak reference: one that goes on in this one.
+    ``state`` is "new", "suspended", "running" or "closed". The frame refers to the generator only while it runs, so that a suspended generator
+    dies with its last reference, and its ``finally`` clauses run then. ``given``: the Python generator that replaced this one in eager code
+    for good; or a weak reference to a Python generator that delegates to this one.
     """
 
     __slots__ = ("__name__", "__qualname__", "__weakref__", "called_at", "drive", "frame", "gi_code", "given", "handled", "outer", "state")
@@ -224,7 +224,7 @@ class InterpretedGenerator:
         self.__qualname__ = code.co_qualname
 
     def call(self) -> tuple[FunctionType, list, dict[str, Any]] | None:
-        """Returns the call that made one that has not begun: function, arguments, keyword arguments."""
+        """Returns the call that created a generator that has not started: function, arguments, keyword arguments; None for other generators."""
         f = self.frame
         if self.state != "new" or f is None or f.function is None:
             return None
@@ -260,7 +260,7 @@ class InterpretedGenerator:
         try:
             self.drive(self, "throw", GeneratorExit())
         except (GeneratorExit, StopIteration) as e:
-            # Frames in its traceback hold it: a cycle.
+            # Frames in its traceback refer to it: a cycle.
             e.__traceback__ = None
             return None
         raise RuntimeError("generator ignored GeneratorExit")
@@ -278,7 +278,7 @@ class InterpretedGenerator:
 
     @property
     def gi_frame(self) -> Any:
-        # Captured code asks one of Python's own in its place.
+        # Captured code reads it from a Python generator that replaces this one.
         raise AttributeError("gi_frame")
 
     @property

@@ -1,4 +1,4 @@
-"""The exceptions by which a handler tells the interpreter that it cannot continue by itself, and where the results of calls go."""
+"""The exceptions by which a handler reports that it cannot continue, and the deliveries of call results."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, NoReturn
 
 from fineline.frames.graph_limits import GraphLimits
 
-# Graph breaks at code that capture does not look into, because of a rule or by itself: what is disabled, another compiler's, coroutines.
+# Graph breaks at code that is never captured, because of a rule or its kind: disabled functions, another compiler's code, coroutines.
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
 
-# Graph breaks that the user has asked for.
+# Graph breaks that the user has requested.
 ASKED = frozenset({"FL400", "FL401", "FL429", "FL430", "FL451"})
 
-# Graph breaks at what fake mode may make a symbol of.
+# Graph breaks at values that fake mode may replace by symbols.
 READS = frozenset({"FL502", "FL508"})
 
 
-# Graph breaks that are none on the real tensors.
+# Graph breaks that do not occur on the real tensors.
 FAKES_LACK = frozenset({"FL516", "FL524"})
 
 
 class Delivery:
-    """Where the result of a call goes in place of the operand stack: to ``function(interp, frame, result, then, *data)``.
+    """The receiver of a call's result instead of the operand stack: calls ``function(interp, frame, result, then, *data)``.
 
-    ``then`` is where that function delivers its own result; None: the operand stack.
+    ``then`` is the delivery for the function's own result; None: the operand stack.
     """
 
     __slots__ = ("data", "function", "then")
@@ -34,7 +34,7 @@ class Delivery:
         self.function, self.then, self.data = function, then, data
 
     def of(self, run: Callable[..., Any], *args: Any) -> Any:
-        """Returns ``run(*args, self)``, which delivers something here. If it breaks the graph, the result of that goes here too."""
+        """Returns ``run(*args, self)``, which delivers a value here. If it breaks the graph, the result of the eager call is delivered here too."""
         try:
             return run(*args, self)
         except GraphBreak as b:
@@ -50,10 +50,10 @@ DISCARD = Delivery(_ignore)
 
 
 class GraphBreak(BaseException):
-    """This call runs eagerly, now and on every later call; capture goes on with its result.
+    """The call runs eagerly, now and on every later call of the region; capture continues with its result.
 
-    The handler has taken the operands off the stack; the result is delivered, and the frame goes on at its ``ip``. The handler does not say
-    where the result goes: `calls.call_unruled`, which dispatches the call, does.
+    The handler has taken the operands off the stack; the result is delivered, and the frame continues at its ``ip``. The handler does not
+    choose the delivery: `calls.call_unruled`, which dispatches the call, does.
     """
 
     def __init__(self, fn: Callable, args: tuple, kwargs: dict | None, error: str, reason: str, ops: int = 0) -> None:
@@ -64,24 +64,24 @@ class GraphBreak(BaseException):
         self.reason = reason
         self.ops = ops
         self.rule = ""
-        # What the user says at an explicit one.
+        # The user's message at an explicit graph break.
         self.message: str | None = None
-        # What the call has raised, if it has been made already.
+        # The exception that the call raised, if it was already made.
         self.raised: Exception | None = None
-        # Whether the frames keep the variables that nothing reads any more: the call is likely to raise, and its traceback shows them.
+        # Whether the frames keep variables that are not read any more: the call is likely to raise, and its traceback shows them.
         self.keeps_variables = False
-        # Where the result goes, and whether that has been said: None is the operand stack.
+        # The delivery of the result, and whether it has been set: None is the operand stack.
         self.then: Delivery | None = None
         self.bound = False
 
     def to(self, then: Delivery | None) -> GraphBreak:
-        """Says where the result goes, unless a call inside of this one has said so already."""
+        """Sets the delivery of the result, unless an inner call has set it before."""
         if not self.bound:
             self.then, self.bound = then, True
         return self
 
     def calls(self, fn: Callable, args: Any, kwargs: dict | None) -> GraphBreak:
-        """Returns what the user's code calls, where an operator that stands for it has met what only real tensors tell."""
+        """Replaces the operator by the user's call, if the operator only failed because fakes do not have the numbers; returns the break."""
         if self.error == "FL515":
             self.fn, self.args_, self.kwargs = fn, tuple(args), kwargs or {}
         return self
@@ -91,7 +91,7 @@ class GraphBreak(BaseException):
         try:
             raise self.raised
         finally:
-            # Its traceback leads to frames that hold this.
+            # The traceback refers to frames that refer to this object.
             self.raised = None
 
     def discard(self) -> GraphBreak:
@@ -100,22 +100,22 @@ class GraphBreak(BaseException):
 
 
 class CaptureAborted(BaseException):
-    """The capture is given up, with an error of fineline's that is raised once the user's frames are left."""
+    """Raised to leave the user's frames after the capture was aborted; the error of fineline is raised after that."""
 
 
 class UncatchableError(BaseException):
-    """A graph has failed, and can't be run again: in the exception's place, as what the user's handlers rely on is not known."""
+    """A graph failed and cannot run again. It replaces the graph's exception, because the state that the user's handlers rely on is unknown."""
 
 
 class DataDependentBranch(BaseException):
-    """Raised where the next instruction depends on a number that only the graph knows."""
+    """Raised at an instruction that depends on a number which only the graph knows."""
 
 
 class Restart(BaseException):
-    """This mode can't go on: what was done is undone, and the call is captured in the other one, on fakes or on the real values.
+    """The capture cannot continue in this mode: its effects are undone, and the call is captured in the other mode, on fakes or real values.
 
-    ``again``: in fake mode once more, where less varies than before. ``draws``: whether random numbers are symbols from now on, which takes
-    fake mode; if not, any mode may do.
+    ``again``: on fakes once more, with fewer varying values than before. ``draws``: whether random numbers are symbols from now on, which
+    requires fakes; if not, either mode is possible.
     """
 
     def __init__(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
@@ -124,11 +124,11 @@ class Restart(BaseException):
 
 
 class NotCapturable(BaseException):
-    """The code of a sub-graph does what could be seen from outside, or what no graph can hold.
+    """The code of a sub-graph has an effect outside, or does something that no graph can contain.
 
-    It ends the run of that code past all handlers of the user's, and is then what `capture_subgraph` gives. ``error``: the id of the graph break
-    that takes the place of the sub-graph; ``rule``: the user's that has the code break the graph; ``raised``: what the call has raised, if it has
-    been made already; ``cause``: the graph break, or the exception, that the code has come to.
+    It ends the run of that code past all of the user's handlers, and `capture_subgraph` returns it. ``error``: the id of the graph break that
+    replaces the sub-graph; ``rule``: the user's rule that breaks the graph; ``raised``: the exception of the call, if it was already made;
+    ``cause``: the graph break, or the exception, that the code raised.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class NotCapturable(BaseException):
         self.reason, self.error, self.rule, self.raised, self.cause = reason, error, rule, raised, cause
 
     def graph_break(self, fn: Any, args: tuple, kwargs: dict | None, text: str) -> GraphBreak:
-        """Returns where the operator runs instead, as it does in eager code."""
+        """Returns the graph break at which the operator runs as in eager code, instead of the sub-graph."""
         graph_break = GraphBreak(fn, args, kwargs, self.error, f"{text}: {self.reason}")
         graph_break.rule, graph_break.raised, self.raised = self.rule, self.raised, None
         return graph_break
@@ -153,7 +153,7 @@ class Finished(BaseException):
 
 
 class NotReconstructible(Exception):
-    """A live value can't be made again by a program. ``called_at``: if this instruction runs eagerly, it need not be."""
+    """No program can rebuild a live value. ``called_at``: if this instruction runs eagerly, the value need not be rebuilt."""
 
     error = "FL409"
 
@@ -164,9 +164,9 @@ class NotReconstructible(Exception):
 
 
 class Uncompiled(NotReconstructible):
-    """The backend can't compile a graph that was captured on real values.
+    """The backend cannot compile a graph that was captured on real values.
 
-    ``limits``: what stays out of graphs from the next capture on.
+    ``limits``: the values and operators that stay out of graphs from the next capture on.
     """
 
     def __init__(self, error: str, text: str, limits: GraphLimits) -> None:
@@ -175,8 +175,8 @@ class Uncompiled(NotReconstructible):
 
 
 class NotOneGraph(Exception):
-    """A capture that is to be kept as one program meets a graph break."""
+    """Raised if a capture that has to become one program reaches a graph break."""
 
 
 class RestartSpecialized(Exception):
-    """A capture of which nobody has seen anything is to be made once more, where less varies."""
+    """Raised if a capture without visible effects is to be repeated with fewer varying values."""

@@ -1,4 +1,4 @@
-"""The kinds of values and operators that the graphs of a region may hold, as far as captures have learned it."""
+"""The limits on a region's graphs that captures have learned: kinds of values and operators that stay out of them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GraphLimits:
-    """What stays out of graphs. Nothing does, until a graph could not be compiled because of it."""
+    """The kinds of values that stay out of graphs. A limit is set after a graph with such a value could not be compiled."""
 
-    # Whether the context of an inference mode has to cross graph breaks.
+    # Whether entering an inference mode breaks the graph, because its context is used after a graph break.
     inference_mode_breaks: bool = False
-    # Whether NumPy arrays that are made of constants are constants.
+    # Whether NumPy arrays made of constants are constants.
     constant_arrays: bool = True
     # Whether sparse, nested and quantized tensors stay out of graphs.
     dense_only: bool = False
-    # Whether the capturing call has to run the backend's code already, because the operators cannot run one by one before.
+    # Whether the capturing call already runs the backend's code, because the operators cannot run one by one before.
     compiled_first_call: bool = False
-    # Names of operators that have no fake kernel and that the backend has failed on: they stay out of graphs.
+    # Names of operators without a fake kernel on which the backend failed: they stay out of graphs.
     no_fake_kernel: frozenset[str] = frozenset()
 
     def and_also(self, other: GraphLimits) -> GraphLimits:
-        """Returns limits that are as narrow as both."""
+        """Returns the union of both limits."""
         return GraphLimits(
             self.inference_mode_breaks or other.inference_mode_breaks,
             self.constant_arrays and other.constant_arrays,

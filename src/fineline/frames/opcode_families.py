@@ -1,4 +1,4 @@
-"""Handlers of instructions: a function for each, named as the instruction is, in files by family."""
+"""Handlers of instructions: one function for each, with the instruction's name, in files by family."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ Handler = Callable[[Any, Frame, int], Frame | None]
 
 
 def family(names: Mapping[str, Any], **more: Handler) -> Mapping[str, Handler]:
-    """Returns the handlers among a file's names, and ``more`` that are made by a function."""
+    """Returns the handlers among a file's names, and ``more`` handlers that a function has created."""
     return MappingProxyType({k: v for k, v in names.items() if k.isupper() and callable(v)} | more)

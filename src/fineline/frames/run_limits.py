@@ -1,15 +1,15 @@
-"""How deep the calls of a run are nested, and how long a loop has gone on, with the limits of both."""
+"""The depth of a run's calls and the length of its loops, with the limits of both."""
 
 from __future__ import annotations
 
 import sys
 
-# Up to this depth nobody asks for the recursion limit: to count the frames below the region takes a while.
+# Up to this depth the recursion limit is not read, because counting the frames below the region is slow.
 SHALLOW = 50
 
 
 class RunLimits:
-    """Counts the frames of a run and the turns of its loops."""
+    """Counts the frames of a run and the iterations of its loops."""
 
     __slots__ = ("depth", "jumps", "max_depth")
 
@@ -27,7 +27,7 @@ class RunLimits:
 
 
 def frames_below() -> int:
-    """Returns how many Python frames are under way outside of the interpreter."""
+    """Returns how many Python frames are running outside of the interpreter."""
     n, f = 0, sys._getframe(1)
     while f is not None:
         n += 1

@@ -1,4 +1,4 @@
-"""The stand-ins of a run: the generators, and other iterators, that are the interpreter's and not Python's own."""
+"""The stand-ins of a run: the interpreter's own generators and other iterators, which replace CPython's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fineline.frames.frame import InterpretedGenerator, delegate
 
 
 class StandIns:
-    """Knows the stand-ins without holding them, and lets suspended generators go as CPython does."""
+    """Refers weakly to the stand-ins, and ends suspended generators without references as CPython does."""
 
     __slots__ = ("dying", "refs", "running")
 
     def __init__(self) -> None:
         self.refs: list[weakref.ref[Any]] = []
-        # Suspended generators whose last reference went during an instruction; whether there will be a next one.
+        # Suspended generators whose last reference was dropped during an instruction; and whether another instruction follows.
         self.dying: list[InterpretedGenerator] = []
         self.running = False
 
@@ -26,7 +26,7 @@ class StandIns:
         self.refs += map(weakref.ref, made)
 
     def alive(self) -> list[Any]:
-        """Returns those that somebody holds."""
+        """Returns the stand-ins that are still referenced."""
         return [obj for obj in [ref() for ref in self.refs] if obj is not None]
 
     def forget(self) -> None:
@@ -41,7 +41,7 @@ class StandIns:
         self.dying.clear()
 
     def bury(self, gen: InterpretedGenerator) -> None:
-        """Handles the end of the last reference to a suspended generator: its handlers run before the next instruction."""
+        """Ends a suspended generator without references: its handlers run before the next instruction."""
         f = gen.frame
         if f is None or (f.info.handler_at(f.ip - 1) is None and delegate(f) is None):
             gen.state, gen.frame = "closed", None
@@ -54,12 +54,12 @@ class StandIns:
                 protocols.unraisable(e, gen)
 
     def bury_dying(self) -> None:
-        """Handles those that went during the last instruction of the run."""
+        """Ends the generators whose last reference was dropped during the last instruction of the run."""
         while self.dying:
             self.bury(self.dying.pop(0))
 
     def take_dying(self) -> list[InterpretedGenerator]:
-        """Returns those that went during the last instruction, which the caller closes."""
+        """Returns the generators whose last reference was dropped during the last instruction; the caller closes them."""
         gens = [*self.dying]
         self.dying.clear()
         return gens

@@ -1,7 +1,7 @@
-"""The user's frames as stand-ins on Python's own stack: what a called function learns of its callers.
+"""Stub frames: they stand for the user's frames on Python's own stack, for functions that look at their callers.
 
-Warnings, log records and ``sys._getframe`` name the file, line, function and globals of whoever calls; what ``exec`` compiles has
-the features of Python's future that the caller's module asks for.
+Warnings, log records and ``sys._getframe`` show the file, line, function and globals of the caller; code that ``exec`` compiles has
+the future features of the caller's module.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fineline.bytecode.code import CO_FUTURE, CodeInfo
 from fineline.stacks import StackPlace, is_library, to_the_user
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
-# PyTorch's functions that a user's call of a control-flow operator goes through.
+# The files of PyTorch through which a user's call of a control-flow operator passes.
 _PASSED_BY = (os.path.dirname(torch._higher_order_ops.__file__), torch.nn.attention.flex_attention.__file__)
-# On one line, which is the user's once the code is replaced.
+# On one line: the code's line number is replaced by the user's.
 _CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, inner[1]) if inner else stub_for(*args, **kwargs)).__code__
 _VARIABLES = _CODE.co_varnames
 
 
 class StackFrame(Protocol):
-    """An interpreted frame, as far as its place in the user's code goes."""
+    """The part of an interpreted frame that locates it in the user's code."""
 
     info: CodeInfo
     globals: dict[str, Any]
@@ -48,7 +48,7 @@ def is_own(code: CodeType) -> bool:
 
 
 def frame_behind(stand_in: FrameType | None, frame: F | None) -> F | None:
-    """Returns which of the frames from ``frame`` outwards a frame on Python's own stack stands for; None: a function's that has returned, or is no stand-in."""
+    """Returns the frame, from ``frame`` outwards, for which a frame on Python's stack stands; None if it is not a stub, or has returned."""
     assert stand_in is not None
     code, n = stand_in.f_code, 0
     while stand_in is not None and is_stand_in(stand_in.f_code):
@@ -63,19 +63,19 @@ def frame_behind(stand_in: FrameType | None, frame: F | None) -> F | None:
 
 
 def is_stand_in(code: CodeType) -> bool:
-    # CPython makes the tuple of the names anew each time: most code has more or fewer of them.
+    # CPython creates the tuple of names at each read: the comparison of lengths excludes most code first.
     return code.co_nlocals == len(_VARIABLES) and code.co_varnames == _VARIABLES
 
 
 def user_frame(frame: F | None) -> F | None:
-    """Returns the innermost frame that is the user's; None, if there is none."""
+    """Returns the innermost frame of the user's code; None if there is none."""
     while frame is not None and (is_own(frame.info.code) or (frame.back is not None and frame.file.startswith(_PASSED_BY))):
         frame = frame.back
     return frame
 
 
 def user_stack(frame: StackFrame | None) -> tuple[StackPlace, ...]:
-    """Returns the frames of a call, the outermost first. Where all are a library's, those of the user's call come before them."""
+    """Returns the frames of a call, outermost first. If all belong to libraries, those of the user's call come first."""
     stack: list[StackPlace] = []
     while frame is not None:
         if not is_own(frame.info.code):

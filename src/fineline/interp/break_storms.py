@@ -1,4 +1,4 @@
-"""Functions that break the graph over and over without an operator in between: each is left to run eagerly, and capture goes on behind it."""
+"""Break storms: functions that break the graph many times without an operator in between run eagerly, and capture continues after them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from fineline.tracing.identity_guards import known_code
 from fineline.tracing.interp import Interp
 from fineline.tracing.lessons import EagerFunction
 
-# So many graph breaks in a frame, and in those that it calls, with nothing for a graph between them.
+# The most graph breaks in a frame, and in those that it calls, without an operator between them.
 MOST_FRUITLESS = 12
-# So many operators in a function are not worth its graph breaks: planning functions sum up a mask before they go on in NumPy.
+# The most operators in a function that is still left because of its graph breaks: planning functions sum up a mask, then continue in NumPy.
 FEW_OPERATORS = 8
 STORM = f"met {MOST_FRUITLESS} graph breaks with no tensor operator between them"
 
 
 def frame_in_storm(interp: Interp, declared: bool) -> Frame | None:
-    """Returns the frame that only leads to graph breaks, if there is one. The current break counts unless the user has ``declared`` it."""
+    """Returns the frame that only leads to graph breaks; None if there is none. The current break counts unless the user has ``declared`` it."""
     calls = interp.trace.recorder.calls
     for f in stack(interp.frame):
         fruitless, operators = f.extras.breaks
         f.own_extras().breaks = BreakCounts(1 if declared or calls else fruitless + 1, operators + calls - f.began)
         f.began = 0
-    # The most breaks that a function inside has met: it is still to be found itself, and what calls it leads to more than breaks.
+    # The most breaks of a function inside: it may still be found itself, and then its callers lead to more than breaks.
     found, inside = interp.frame, 0
     while found is not None and found.extras.breaks.fruitless <= MOST_FRUITLESS:
         inside = max(inside, found.extras.breaks.fruitless * _can_be_left(found))
         found = found.back
-    # One inside that has met half as many breaks is likely to be where most of them are; with one outside left, it would not be captured.
+    # A function inside with half as many breaks probably causes most of them; leaving an outer one would leave that too.
     if declared or found is None or inside * 2 > found.extras.breaks.fruitless or not _can_be_left(found):
         return None
-    # Its caller is the user's own, and it works on no tensors so far.
+    # The function has a caller in the user's code, and works on no tensors so far.
     outer = any([not is_own(f.info.code) for f in stack(found.back)])
     return found if outer and not has_tensors([*[found.local[i] for i in found.info.live_at(found.ip)], *found.stack]) else None
 
@@ -48,12 +48,12 @@ def _can_be_left(f: Frame) -> bool:
 
 
 def leave(interp: Interp, f: Frame) -> bool:
-    """Runs the rest of a frame without capture, and makes its function one eager call from now on; returns whether that is new."""
+    """Runs the rest of a frame without capture, and makes its function one eager call from now on; returns whether this is new."""
     f.then = Delivery(_returned, f.then)
     if f.extras.on_stop is not None:
         f.own_extras().on_stop = Delivery(_stopped, f.extras.on_stop)
     for caller in stack(f.back):
-        # To these it is one call.
+        # For the callers, all its breaks are one.
         caller.own_extras().breaks = caller.extras.breaks._replace(fruitless=1)
     few = f.extras.breaks.operators <= FEW_OPERATORS
     return interp.lessons.functions.leave(f.info.code, EagerFunction(few, "FL436", f"{STORM} before"))
@@ -66,7 +66,7 @@ def _returned(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Fr
 
 
 def _stopped(interp: Interp, f: Frame, value: Any, then: Delivery | None) -> Frame | None:
-    """Returns from a left function that has ended an iteration: the consumer learns this after the instruction that raises."""
+    """Returns from a left function that has ended an iteration: the consumer sees this after the instruction that raises."""
     return interp.push_function(f, protocols.same, [value], None, Delivery(_returned, then))
 
 
@@ -75,7 +75,7 @@ def _given(value: Any) -> Any:
 
 
 def call_eager_function(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) -> None:
-    """Breaks the graph at a call of a function that was left, if it works on no tensors, or does little with them."""
+    """Breaks the graph at a call of a function that was left, if it works on no tensors, or has few operators."""
     known = interp.lessons.functions.eager[fn.__code__]
     if interp.trace.active and interp.nested.opaque is None and (known.always or not has_tensors((*args, *(kwargs or {}).values()))):
         known_code(interp.trace, fn)

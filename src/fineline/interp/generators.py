@@ -1,4 +1,4 @@
-"""Suspended generators: how the interpreter goes on in one, leaves it, and lets one go that nobody refers to any more."""
+"""Suspended generators: how the interpreter resumes them, leaves them, and closes those without references."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def resume_generator(
     on_stop: Delivery | None = None,
     throw: BaseException | None = None,
 ) -> Frame | None:
-    """Goes on in a suspended generator; what it yields goes to ``then``, its end to ``on_stop``."""
+    """Resumes a suspended generator; a yielded value is delivered to ``then``, the returned value to ``on_stop``."""
     if type(gen.given) is GeneratorType:
         assert f is not None
         frame = interp.call(f, protocols.go_on, [gen.given, value, throw], None, then)
@@ -70,7 +70,7 @@ def resume_generator(
     if receiver is None:
         frame.stack.append(None)
         raise throw
-    # `yield from`: the exception goes to the inner iterator; what that yields is what the outer generator yields.
+    # `yield from`: the exception goes to the inner iterator; the outer generator yields the values that the inner one yields.
     frame.ip -= 1
     if is_a(throw, GeneratorExit):
         if receiver.state == "suspended" if is_a(receiver, InterpretedGenerator) else hasattr(receiver, "close"):
@@ -85,7 +85,7 @@ def resume_generator(
 
 
 def stopped(e: BaseException) -> RuntimeError:
-    """Returns what a generator raises in the place of a ``StopIteration`` that leaves it (PEP 479)."""
+    """Returns the error that replaces a ``StopIteration`` that leaves a generator (PEP 479)."""
     error = RuntimeError("generator raised StopIteration")
     error.__cause__ = error.__context__ = e
     return error
@@ -108,7 +108,7 @@ def close_dying(interp: Interp, f: Frame) -> Frame:
 
 
 def raise_behind_dying(interp: Interp, error: BaseException) -> Frame:
-    """Closes the generators that went with the frames that ``error`` has left, and lets it leave the outermost one after that."""
+    """Closes the generators that died with the frames that ``error`` has left, then raises ``error`` from the outermost frame."""
     frame = interp.push_function(None, protocols.close_abandoned_then_raise, [interp.stand_ins.take_dying(), error], None)
     assert frame is not None
     return frame

@@ -1,4 +1,4 @@
-"""The interpreter: a stack of frames, the loop that runs them, and what happens when one raises."""
+"""The interpreter: a stack of frames, the loop that runs them, and the handling of exceptions and graph breaks."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ from fineline.tracing.tracebacks import ExceptionState, raised_inside
 from fineline.tracing.varying_reads import VaryingReads
 
 _NULLS = (NULL,) * 64
-# Whether these are raised depends on the moment of the call, and not on what a guard could check.
+# Exceptions that depend on the moment of the call, and not on anything that a guard could check.
 FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, UncatchableError)
-# What C raises about the types of what it was given.
+# Exceptions of C whose text may name the types of its arguments.
 SPEAKING = (TypeError, AttributeError, RuntimeError, ValueError)
-# C functions of these modules do not look for their caller.
+# C functions of these modules do not look at their caller.
 QUIET = frozenset({"_operator", "builtins", "math"})
-# ... but for these, which compile as the code of their caller was.
+# Exceptions to this: these compile code with the future features of their caller.
 LOOKING = (compile, eval, exec)
-# The interpreter's own, if its code raises them: the user's code can't.
+# Internal errors, if fineline's code raises them during capture.
 INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 
 
 class Interpreter:
-    """Runs frames on real values; what they read, call and write goes to ``trace``."""
+    """Runs frames, and records what they read, call and write in ``trace``."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Interpreter:
         trace: SegmentTrace | None = None,
         call_out: Callable | None = None,
     ) -> None:
-        """``host``: None if nothing is captured. ``call_out`` takes the calls that a frame under disable(recursive=False) makes itself."""
+        """Sets up the parts. ``host``: None if nothing is captured. ``call_out`` handles the calls of a frame under disable(recursive=False)."""
         self.options, self.lessons, self.host = options, lessons, host
         self.frame: Frame | None = None
         self.trace = trace if trace is not None else SegmentTrace(self)
-        # The control rules that hold for this capture; None: there are none.
+        # The control rules for this capture; None: there are none.
         self.rules: Rules | None = None
         self.tensors = TensorOps()
         self.use(LiveBacking())
@@ -101,7 +101,7 @@ class Interpreter:
         return self.host.fired if self.host is not None else None
 
     def use(self, backing: Backing) -> None:
-        """Sets what the capture runs on, before it begins."""
+        """Sets the backing of the capture, before it begins."""
         self.backing, self.tensors.known = backing, backing.constants()
 
     # -- frames --------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Interpreter:
         return info.linked
 
     def push_function(self, f: Frame | None, fn: Any, args: list, kwargs: dict | None, then: Delivery | None = None) -> Frame | None:
-        """Starts ``fn``'s frame; -> the frame."""
+        """Starts and returns ``fn``'s frame."""
         if f is not None and f is self.eager.frame and self.eager.call_out is not None:
             call = self.eager.call_out(fn, args, kwargs)
             if call is not None:
@@ -153,14 +153,14 @@ class Interpreter:
         return frame
 
     def finish(self, f: Frame, value: Any, then: Delivery | None = None) -> Frame | None:
-        """Delivers a value that is there at once."""
+        """Delivers a value that is available at once."""
         if then is None:
             f.stack.append(value)
             return None
         try:
             return then.function(self, f, value, then.then, *then.data)
         except GraphBreak as b:
-            # It is not of the call that gave the value.
+            # The delivery raised it, not the call that returned the value.
             b.to(then.then)
             raise
         except NotForGraph as e:
@@ -178,11 +178,11 @@ class Interpreter:
         return self.trace.active and self.nested.opaque is None and breaks_here(self.options.breaks) == "any"
 
     def may_restart(self) -> bool:
-        """Returns whether the host can take the segment back and capture it on fakes."""
+        """Returns whether the host can undo the segment and capture it on fakes."""
         return self.host is not None and self.host.may_restart()
 
     def only_live(self, graph_break: GraphBreak) -> GraphBreak | Restart:
-        """Returns what to raise where fakes can't go on: on the real values, sizes and numbers that vary would be constants, and a graph break keeps them."""
+        """Returns the exception for code that fakes cannot run: a graph break if sizes or numbers vary, which would be constants on real values."""
         symbols = self.trace.symbols
         varies = symbols is not None and (symbols.used or symbols.varying.found)
         if varies and breaks_here(self.options.breaks) == "any":
@@ -193,7 +193,7 @@ class Interpreter:
         return KINDS.get(type(obj), type(obj))
 
     def class_value(self, value: Any) -> Any:
-        """Returns what is inside a staticmethod, classmethod or property: as fixed as its holder."""
+        """Returns the value inside a staticmethod, classmethod or property; pins it, because it cannot change without its holder."""
         trace = self.trace
         if trace.active and value not in trace.sources and value not in trace.made and not is_value(value):
             trace.pin(value, getattr(value, "__qualname__", type(value).__qualname__))
@@ -206,7 +206,7 @@ class Interpreter:
     see_function = staticmethod(see_function)
 
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:
-        """Runs an interpreted generator for native code that asks for its next value; nothing is captured."""
+        """Runs an interpreted generator for native code that advances it; nothing is captured."""
         if type(gen.given) is types.GeneratorType:
             return getattr(gen.given, verb)(value)
         inner = Interpreter(self.options, self.lessons, trace=SegmentTrace(self), call_out=self.eager.call_out)
@@ -230,8 +230,8 @@ class Interpreter:
     def run(self, throw: BaseException | None = None) -> Any:
         """Runs ``self.frame`` until the outermost frame returns, and returns its value.
 
-        The frame is not an argument, which a caller's frame may hold until the end (CPython does so where another frame evaluator is
-        installed, as torch.compile's is): one that has returned must go, with the generators in its variables.
+        The frame is not an argument, which a caller's frame may hold until the end (as CPython does if another frame evaluator is
+        installed, such as torch.compile's): a frame that has returned must die, with the generators in its variables.
         """
         self.stand_ins.running = True
         try:
@@ -264,7 +264,7 @@ class Interpreter:
             except Finished as done:
                 return done.value
             except Restart:
-                # Nothing has happened yet, and so no generator has been let go.
+                # The attempt has had no effect, so that its generators must not run their ``finally`` clauses.
                 self.stand_ins.forget_all()
                 raise
             except DataDependentBranch as e:
@@ -272,7 +272,7 @@ class Interpreter:
                 ops = f.ops
                 continue
             except GraphBreak as graph_break:
-                # Its traceback leads to frames that hold it: a cycle.
+                # Its traceback refers to frames that refer to it: a cycle.
                 graph_break.__traceback__ = graph_break.__context__ = None
                 caught: GraphBreak | None = graph_break
             except BaseException as e:
@@ -292,7 +292,7 @@ class Interpreter:
             ops = f.ops
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
-        """Cuts the segment here, runs the call, and goes on behind it."""
+        """Ends the segment at a graph break, runs the call eagerly, and returns the frame that continues with its result."""
         nested, opaque = self.nested, self.nested.opaque
         if nested.condition is not None:
             return nested.condition.fail(self, f"one is {graph_break.reason}")
@@ -333,28 +333,28 @@ class Interpreter:
 
     @property
     def run_frame(self) -> FrameCaller | None:
-        """Returns what calls a function under disable(recursive=False)."""
+        """Returns the function that calls functions under disable(recursive=False); None without a host."""
         return self.host.run_frame if self.host is not None else None
 
     @property
     def tally(self) -> OperatorCounts | None:
-        """Returns what counts the operators of the capture, if anything does."""
+        """Returns the counter of the capture's operators; None if they are not counted."""
         return self.host.tally if self.host is not None else None
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
-        """Returns the error for what the region refuses."""
+        """Returns the error for code that the region refuses."""
         return self.host.refusal(error, text, f, rule) if self.host is not None else Unsupported(text)
 
     def close(self) -> None:
-        """Lets go of all that was alive in the call."""
+        """Drops the references to everything that was alive in the call."""
         self.frame = self.exceptions.handled = self.host = None
 
     def fate(self) -> str:
-        """Returns what an operator that runs now is to the capture; "": none of the user's."""
+        """Returns the class in which an operator that runs now is counted; "": it is not one of the user's."""
         return self.eager.fate(self.trace.active)
 
     def beyond(self, graph_break: GraphBreak) -> Any:
-        """Returns what is called at a graph break."""
+        """Runs the eager call of a graph break and returns its result, or raises again the exception that the call has already raised."""
         handled = self.exceptions.handled
         if graph_break.raised is not None and handled is not None:
             under(handled, graph_break.raise_again)
@@ -368,7 +368,7 @@ class Interpreter:
             return self.native(graph_break.fn, graph_break.args_, graph_break.kwargs)
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
-        """Calls into C, or into Python that is not captured, with the exception that is being handled in place."""
+        """Calls C code, or Python code that is not captured; ``sys.exception()`` returns the currently handled exception there."""
         if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in QUIET and fn not in LOOKING):
             args, fn = (fn, *args), self.place()
         handled = self.exceptions.handled
@@ -377,32 +377,32 @@ class Interpreter:
         return under(handled, fn, *args, **(kwargs or {}))
 
     def place(self) -> Place:
-        """Returns where the user's code is now, for calls that must find it on the stack."""
+        """Returns the current place in the user's code, for calls that need the user's frames on the stack."""
         return Place(self.frame, self.eager.stubs)
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
-        """Hears of a call that has no frame of its own here, and how many of the last operators are its own: `explain` shows it."""
+        """Notifies the call tree of `explain`, if there is one, of a call without an interpreted frame, and of its number of operators."""
 
     def note_operator(self, count: int = 1) -> None:
-        """Hears that an operator has been recorded; ``count``: 0 if it is none of the user's, and runs a sub-graph."""
+        """Notifies the call tree of a recorded operator. ``count``: 0 if it is not the user's, because it runs a sub-graph."""
 
     def note_subgraph(self, inner: Any) -> None:
-        """Hears that what ``inner`` has captured is a sub-graph, which the next operator runs."""
+        """Notifies the call tree that ``inner`` has captured a sub-graph, which the next operator runs."""
 
     def note_break(self, place: FramePlaces) -> None:
-        """Hears that the frames are left at a place, which another interpreter may continue from."""
+        """Notifies the call tree that the frames are left at a place from which another interpreter may continue."""
 
     def note_continuation(self, place: FramePlaces) -> None:
-        """Hears that the frames have been made that were left at a place."""
+        """Notifies the call tree that the frames left at a place have been rebuilt."""
 
     def forget_calls(self) -> None:
-        """Hears that what has been captured since the last graph break is captured again."""
+        """Notifies the call tree that the code since the last graph break is captured again."""
 
     def raised(self, e: BaseException, anew: bool = False, again: bool = False) -> Frame:
         """Handles an exception of an instruction: sets the implicit context, then finds the handler.
 
-        ``anew``: a ``raise`` statement raises it, which sets the context also if there is one. ``again``: it has been raised before, which leaves
-        the context, and the traceback, as they are.
+        ``anew``: a ``raise`` statement raised it, which replaces an existing context. ``again``: it has been raised before, so that its context
+        and its traceback stay unchanged.
         """
         if self.frame is None:
             raise e
@@ -434,14 +434,14 @@ class Interpreter:
         return self.raised(e, not again, again)
 
     def fail(self, error: str, text: str, hint: bool) -> None:
-        """Gives this segment up: the call goes on, uncaptured. With ``hint`` the place runs eagerly from the next call on."""
+        """Ends the capture of this segment: the call continues uncaptured. ``hint``: this instruction runs eagerly from the next call on."""
         if not self.trace.active:
             return
         if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
             raise self.outcome.abandon(self.refusal(error, text, self.frame))
-        # On fakes the capture is about to begin again.
+        # On fakes, the capture starts again.
         self.trace.active = not self.backing.real
-        self.trace.namespaces.global_values.clear()  # Nobody forgets them any more where globals are written.
+        self.trace.namespaces.global_values.clear()  # Writes of globals no longer update this table.
         self.eager.pause.end()
         f = self.outcome.fail(error, text, self.frame)
         if f is not None and hint:
@@ -450,34 +450,34 @@ class Interpreter:
             raise Restart(error, text)
 
     def declared(self, error: str) -> Rule | None:
-        """Returns the rule that declares a graph break of that id here."""
+        """Returns the rule that declares a graph break with that id here; None if there is none."""
         f = user_frame(self.frame)
         if f is None or self.rules is None or breaks_here(self.options.breaks) == "none":
             return None
         return self.rules.decide_break(error, f.info.code, f.globals.get("__name__"))
 
     def fleeting(self, e: BaseException) -> None:
-        """Ends the capture because of ``e``: no program may contain what the user's code makes of it."""
+        """Ends the capture because of ``e``: no program may contain the user's reaction to a transient exception."""
         self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
 
     def interrupted_by(self, e: BaseException) -> bool:
-        """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
+        """Returns whether ``e`` arrived from outside during the capture. An exception with a source does not count: captured code re-raises it."""
         return self.outcome.is_interrupt(e, self.trace.sources)
 
     def interrupted(self, e: BaseException) -> None:
-        """Has what comes from outside leave the call: on fakes at once, as nothing has happened; else through the user's handlers."""
+        """Raises an exception from outside: on fakes at once, because nothing has happened; otherwise through the user's handlers."""
         self.outcome.interrupt = e
         if not self.backing.real:
             self.leave_at_once(e)
         self.fleeting(e)
 
     def leave_at_once(self, e: BaseException) -> NoReturn:
-        """Raises ``e``; none of the user's code sees it."""
+        """Raises ``e`` past the user's code and drops the generators."""
         self.stand_ins.forget_all()
         raise e
 
     def abandon(self, error: BaseException) -> Frame:
-        """Leaves the user's code, which sees an exception that only ``finally``, ``with`` and a bare ``except`` handle."""
+        """Leaves the user's code with an exception that only ``finally``, ``with`` and a bare ``except`` handle."""
         return self.raised(self.outcome.abandon(error))
 
     def unwind(self, e: BaseException, again: bool = False) -> Frame:
@@ -502,7 +502,7 @@ class Interpreter:
                 return f
             self.limits.depth -= 1
             left(self, f, e)
-            # Generators that only the stack holds run their ``finally`` now; the traceback keeps the variables alive, and nothing else.
+            # Generators that only the stack holds run their ``finally`` now; the traceback keeps only the variables alive.
             f.stack.clear()
             if nested.opaque is not None and nested.opaque.frame is f:
                 nested.opaque.raised(self)
@@ -525,6 +525,6 @@ class Interpreter:
         try:
             raise e
         finally:
-            # The raise above sets the context of what is being handled around the region; inside, it was set already.
+            # The raise above sets the context to the exception that is handled around the region; the right context was set before.
             if context is not None:
                 CONTEXT.__set__(e, context)

@@ -1,4 +1,4 @@
-"""The interpreter of a sub-graph's code, by the rules of its kind: it stops before anything happens that could be seen from outside."""
+"""The interpreter of a sub-graph's code, with the rules of its kind: it stops before the code has an effect outside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.subgraph_rules import SubGraphRules
 
-# What is the same for all gradients of one shape, whoever computes them.
+# Attributes that are equal for all gradients of one shape, whatever computes them.
 _FACTS_OF_GRADIENTS = frozenset(
     {
         *("shape", "size", "dim", "ndim", "numel", "nelement", "__len__", "dtype", "itemsize", "element_size", "device", "layout"),
@@ -42,16 +42,16 @@ _FACTS_OF_GRADIENTS = frozenset(
         *("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic"),
     }
 )
-# The answer may be another one by then: what is made of it must come out the same with either.
+# Queries whose answer may have changed when the sub-graph runs: the captured graph must be the same for either answer.
 _EITHER = frozenset({torch.are_deterministic_algorithms_enabled})
-# These ask for the grad mode only to put it back.
+# Code that reads the grad mode only to restore it.
 _ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
-# Modules whose variables count levels of forward-mode gradients: code sets them, and sets them back.
+# The globals of modules that count the levels of forward-mode gradients: code sets them and restores them.
 _COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
 
 
 class _ReadOnlyLog(MutationLog):
-    """Knows what has been written so far; the next write is refused."""
+    """Knows the writes so far, and refuses further ones, except to counters and allowed operands."""
 
     def __init__(self, outer: MutationLog, written: _Written, counters: frozenset[int]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _ReadOnlyLog(MutationLog):
             super().note_storage(t)
 
     def forget_counters(self, trace: SegmentTrace) -> None:
-        """Forgets the writes to counters, which are again what they were."""
+        """Forgets the writes to counters, which have their old values again."""
         while self._counted:
             counter = self._counted.pop()
             self.written.pop(counter, None)
@@ -84,16 +84,16 @@ class _ReadOnlyLog(MutationLog):
 
 
 class _Written(set):
-    """The storages that operators write into. Writes into tensors from outside are refused, or noted in ``touched`` where the rules allow them."""
+    """The storages that operators write into. Writes to outer tensors are refused, or noted in ``touched`` if the rules allow them."""
 
     def __init__(self, interp: SubInterpreter, rules: SubGraphRules) -> None:
         super().__init__(interp.trace.recorder.writes.storages if rules.lifts else ())
-        # Gives the memory of all tensors from outside; None once the code has run.
+        # Returns the tensors that hold the memory of all outer tensors; None after the code has run.
         self.given: Callable[[], list[Tensor]] | None = lambda: [interp.backing.memory(interp, t) for t in interp.recorder.given()]
         self.allowed, self.touched = rules.writes_operands, set[int]()
 
     def is_operand(self, storage: int) -> bool:
-        """Returns whether a storage is that of a tensor from outside."""
+        """Returns whether a storage belongs to a tensor from outside the sub-graph."""
         return self.given is not None and any([t.untyped_storage()._cdata == storage for t in self.given()])
 
     def add(self, storage: int) -> None:
@@ -105,9 +105,9 @@ class _Written(set):
 
 
 class SubGraphTensors(TensorOps):
-    """Operators of a sub-graph: what hangs on the tensors, such as their gradients, belongs to the code around it."""
+    """The operators of a sub-graph. Attributes of the tensors, such as their gradients, belong to the code around it."""
 
-    # Whether the code has asked for what may be otherwise when it runs.
+    # Whether the code has read state that may have changed when the sub-graph runs.
     either = False
 
     def __init__(self, rules: SubGraphRules, recorder: Part, before: TensorOps) -> None:
@@ -134,14 +134,14 @@ class SubGraphTensors(TensorOps):
             self._refuse_custom(interp, fn)
         places = numbers_in_tensors(fn, args) if self.indices else None
         if places is not None:
-            # The operator sees to it that no such number is read from its tensor.
+            # The operator makes sure that no such number is read from its tensor.
             fx = interp.trace.to_fx(args[0]), interp.trace.to_fx(args[1])
             result = interp.backing.run(interp, torch.ops.aten.index, (args[0], places), None)
             return self.keep(interp, fn, "call_function", operator.getitem, fx, {}, result)
         return super().operator(interp, fn, args, kwargs, used)
 
     def _refuse_custom(self, interp: Interp, fn: Any) -> None:
-        """Refuses operators that may do more than compute: on real values that would have happened if the capture fails later."""
+        """Refuses operators that may do more than compute: on real values, their effects would stay if the capture fails later."""
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
         if interp.nested.opaque is not None or is_a(fn, CustomOpDef) or name.partition("::")[0] not in OWN:
             raise NotCapturable("it calls an operator that may do more than compute")
@@ -158,7 +158,7 @@ class SubGraphTensors(TensorOps):
 
 
 class SubInterpreter(Interpreter):
-    """Runs the code of a sub-graph, which is recorded in a graph of its own. `capture_subgraph` makes it, and has the trace record there meanwhile."""
+    """Runs the code of a sub-graph, which is recorded in its own graph: `capture_subgraph` creates it and redirects the trace to that graph."""
 
     tensors_class = SubGraphTensors
 
@@ -167,7 +167,7 @@ class SubInterpreter(Interpreter):
     def __init__(self, outer: Interpreter, rules: SubGraphRules, recorder: Part, backing: Backing, made: AddressSet) -> None:
         super().__init__(outer.options, outer.lessons, trace=outer.trace)
         self.outer, self.recorder, self.made = outer, recorder, made
-        # What holds for the code around a sub-graph holds inside: its rules, what is being handled, what differs from call to call.
+        # The state of the code around the sub-graph holds inside too: rules, handled exception, varying values.
         self.rules, self.varying = outer.rules, outer.varying
         self.exceptions.handled, self.limits.depth = outer.exceptions.handled, outer.limits.depth
         self.nested.sub_interpreter, self.nested.subgraph_rules = outer.nested.sub_interpreter, rules
@@ -185,7 +185,7 @@ class SubInterpreter(Interpreter):
 
     @property
     def either(self) -> bool:
-        """Returns whether the code has asked for what may be otherwise when it runs."""
+        """Returns whether the code has read state that may have changed when the sub-graph runs."""
         return is_a(self.tensors, SubGraphTensors) and self.tensors.either
 
     @property
@@ -193,7 +193,7 @@ class SubInterpreter(Interpreter):
         return self.outer.tally
 
     def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any:
-        """Returns what ``fn``, a function in Python, gives; `NotCapturable`, or an exception of the user's, if no graph can hold it."""
+        """Returns the result of the Python function ``fn``; raises `NotCapturable`, or the user's exception, if no graph can contain its code."""
         before = AMBIENT.now()
         self.push_function(None, fn, args, kwargs)
         value = self.run()
@@ -202,13 +202,13 @@ class SubInterpreter(Interpreter):
         return value
 
     def end(self) -> None:
-        """Ends the run. The sub-graph, which stays, holds nothing that leads round to itself."""
+        """Ends the run, and breaks the reference cycles through the sub-graph, which stays alive."""
         self.mutations.forget_counters(self.trace)
         self.stand_ins.forget()
         self.recorder.writes.storages.given = None
 
     def reached(self) -> str:
-        """Returns where it has come to."""
+        """Returns the place in the user's code that the run has reached, for messages."""
         f = self.frame
         while f is not None and is_own(f.info.code):
             f = f.back
@@ -216,7 +216,7 @@ class SubInterpreter(Interpreter):
 
     def raised(self, e: BaseException, anew: bool = False, again: bool = False) -> Frame:
         if is_a(e, (NotCapturable, CaptureAborted)):
-            # Past all handlers of the user's. The capture around it is given up with the same error.
+            # Passes all of the user's handlers. The capture around it is aborted with the same error.
             self.outer.outcome.abandoned = self.outcome.abandoned
             raise e
         return super().raised(e, anew, again)
@@ -225,7 +225,7 @@ class SubInterpreter(Interpreter):
         return self.outer.refusal(error, text, f, rule)
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
-        # In the other mode this may be a number.
+        # In the other mode, the value may be a symbol.
         error = graph_break.error if graph_break.error in READS | ASKED else "FL520"
         raise NotCapturable(f"it breaks the graph: {graph_break.reason}", error, graph_break.rule, cause=graph_break)
 

@@ -1,7 +1,6 @@
-"""The object and the name of an AttributeError that Python code raises for a read, which C adds: programs ask for them.
+"""Adds the object and the name to an AttributeError that Python code raises during an attribute read, as C does: programs read them.
 
-Errors that C raises itself have both. What C does with errors of other origin (an error from before the call, one of a disabled function) is
-left out.
+Errors that C raises have both. Errors from elsewhere (from before the call, or from a disabled function) are not handled as C does it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def LOAD_ATTR(interp: Interp, f: Frame, arg: int) -> Frame | None:
     obj, name = f.stack.pop(), f.info.names[arg]
     frame = load_attr(interp, f, obj, name)
     if frame is not None and frame.back is f:
-        # `left` knows it by this.
+        # `left` recognizes the read by this delivery.
         frame.then = Delivery(_gives, frame.then, obj, name)
     return frame
 
@@ -46,7 +45,7 @@ def _gives(interp: Interp, f: Frame, value: Any, then: Delivery | None, obj: Any
 
 
 def left(interp: Interp, f: Frame, e: BaseException) -> None:
-    """Adds the object and the name to an AttributeError that leaves a frame that reads an attribute, unless it has one of them."""
+    """Adds the object and the name to an AttributeError that leaves the frame of an attribute read, unless it has one of them."""
     if f.then is not None and f.then.function is _gives and is_a(e, AttributeError) and e not in interp.trace.sources:
         if NAME.__get__(e) is None and OBJ.__get__(e) is None:
             obj, name = f.then.data

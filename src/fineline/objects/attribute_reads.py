@@ -1,8 +1,8 @@
-"""Attribute reads, as `object.__getattribute__` and its kin do them, with what they read guarded.
+"""Attribute reads, as `object.__getattribute__` and similar functions do them, with guards on all that they read.
 
-The order in which Python looks is data: a tuple of loaders, each of which delivers the attribute, or returns `NEXT` where it does not apply.
-`OF_CLASSES` has the kinds of objects that are not read as `object` reads them, `LOADERS` the places where `object` looks, by what the class
-has under the name, `CLASS_LOADERS` those of a class that is read itself, and `BINDERS` says what becomes of what a class has.
+The order in which Python searches is data: a tuple of loaders, each of which delivers the attribute, or returns `NEXT` if it does not apply.
+`OF_CLASSES` lists the kinds of objects that are not read as `object` reads them. `LOADERS` lists the places where `object` searches, by the
+kind of the class's attribute with the name; `CLASS_LOADERS` does so for reads on a class. `BINDERS` binds the attribute of the class.
 """
 
 from __future__ import annotations
@@ -54,40 +54,40 @@ from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
 ENUM_NAMES = ("value", "name", "_value_", "_name_")
-# What methods of C's are when they are bound: they name their object, and are found on it again by their name.
+# The types of bound C methods: they know their object, and a lookup of their name on it finds them again.
 C_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType, *C_METHOD_TYPES)
 # The types of the numbers that symbols stand for.
 STANDS_FOR: Mapping[type, type] = types.MappingProxyType({torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool})
-# What an iterator that stands for one of C's answers itself.
+# The attributes that a stand-in for a C iterator implements itself.
 ITERATING = frozenset({"__next__", "__iter__", "__class__"})
 METHOD_FUNC = types.MethodType.__dict__["__func__"]
-# What numbers say of themselves, whatever their value.
+# Attributes of numbers that do not depend on the value, or are the number itself.
 _PARTS: Mapping[tuple[type, str], Callable[[Any], Any]] = types.MappingProxyType(
     {
         (int, "real"): lambda n: n, (int, "imag"): lambda n: 0, (int, "numerator"): lambda n: n, (int, "denominator"): lambda n: 1,
         (float, "real"): lambda n: n, (float, "imag"): lambda n: 0.0, (int, "__class__"): lambda n: int, (float, "__class__"): lambda n: float,
     }
 )  # fmt: skip
-# Floats, which may be symbols where the complex number varies.
+# The parts of a complex number that varies: floats, which may be symbols.
 _COMPLEX_PARTS: Mapping[str, Any] = types.MappingProxyType({"real": vars(complex)["real"], "imag": vars(complex)["imag"]})
-# What a frame tells that changes while it runs.
+# Attributes of a frame that change while it runs.
 OF_FRAMES = ("f_lineno", "f_locals")
 
 
 class Next(enum.Enum):
-    """What a loader returns where it does not apply: the next one is tried."""
+    """The result of a loader that does not apply: the next one is tried."""
 
     NEXT = "next"
 
 
 NEXT: Final = Next.NEXT
 Loaded: TypeAlias = Frame | Next | None
-# What `load_attr` calls with the class's facts, and with the ``__getattr__`` that it asks if nothing is found or a descriptor raises.
+# The call of a loader by `load_attr`. The last argument is the ``__getattr__`` to call if nothing is found or a descriptor raises.
 Load: TypeAlias = Callable[[Interp, Frame, Any, str, TypeInfo, Delivery | None, Any], Loaded]
 
 
 def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None = None) -> Frame | None:
-    """Pushes ``obj.name`` (or gives it to ``then``); -> a frame when user code has to run for it."""
+    """Pushes ``obj.name`` (or delivers it to ``then``); returns a frame if user code has to run for it."""
     trace = interp.trace
     t = type(obj)
     if t is FakeTensor:
@@ -118,13 +118,13 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
 
 
 def load_without_getattr(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None) -> Frame | None:
-    """Delivers an attribute without a call of the class's ``__getattr__``; what that of `nn.Module` finds is found."""
+    """Delivers an attribute without a call of the class's own ``__getattr__``; that of `nn.Module` is applied."""
     kind, _ = info.look(interp.trace, name)
     return _first(_BY_NAME.get(name, _BY_KIND)[kind], interp, f, obj, name, info, then)
 
 
 def load_as_object(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None) -> Frame | None:
-    """Delivers an attribute as ``object.__getattribute__`` does, which finds nothing of what a ``__getattr__`` would find."""
+    """Delivers an attribute as ``object.__getattribute__`` does, without a search by any ``__getattr__``, even that of `nn.Module`."""
     kind, _ = info.look(interp.trace, name)
     loaders = [load for load in _BY_NAME.get(name, _BY_KIND)[kind] if load is not in_module]
     return _first(loaders, interp, f, obj, name, info, then)
@@ -140,7 +140,7 @@ def _first(loaders: Iterable[Load], interp: Interp, f: Frame, obj: Any, name: st
 
 # -- objects that are not read as `object` reads them ------------------------------------------------------------------
 def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
-    """Handles a symbol: what its type says of every number, or an attribute of the number, which is then specialized."""
+    """Handles a symbol: an attribute that all numbers of its type share, or one that depends on the number, which is then specialized."""
     part = _PARTS.get((STANDS_FOR[type(obj)], name))
     if part is not None:
         return interp.finish(f, part(obj), then)
@@ -149,25 +149,25 @@ def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
 
 
 def of_tensor(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
-    """Handles what every tensor has. What is stored on it or on its class is read as `object` reads it."""
+    """Handles the attributes that every tensor has. Attributes stored on the tensor or its class are read as `object` reads them."""
     attr = TENSOR_ATTRS.get(name)
     return NEXT if attr is None else interp.finish(f, interp.tensors.attribute(interp, obj, name, attr), then)
 
 
 def of_operator(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
-    """Handles operators and their namespaces: they are registered once, and what they say of themselves does not change."""
+    """Handles operators and their namespaces, whose attributes never change after registration."""
     return interp.finish(f, getattr(obj, name), then)
 
 
 def of_enum_member(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
-    """Handles the name and the value of a member, which never change, unless the class has properties of its own for them."""
+    """Handles the name and the value of a member, which never change, unless the class defines properties with these names."""
     if name not in ENUM_NAMES or is_a(getattr(type(obj), name, None), property):
         return NEXT
     return interp.finish(f, getattr(obj, name), then)
 
 
 def of_class(interp: Interp, f: Frame, cls: type, name: str, then: Delivery | None) -> Loaded:
-    """Handles a class, which is read as `type.__getattribute__` reads it: the loaders of `CLASS_LOADERS`, in order."""
+    """Handles a class, which is read as `type.__getattribute__` reads it: by the loaders in `CLASS_LOADERS`, in order."""
     info = type_info(interp.trace, type(cls))
     for load in CLASS_LOADERS:
         frame = load(interp, f, cls, name, info, then)
@@ -188,7 +188,7 @@ def of_super(interp: Interp, f: Frame, sup: Any, name: str, then: Delivery | Non
     if kind == ABSENT:
         return interp.finish(f, getattr(sup, name), then)
     if is_a(obj, type) and obj is start and not is_a(obj, this):
-        # In a class method: nothing is bound to an instance.
+        # In a class method: no instance to bind to.
         obj = None
     elif kind == C_DATA:
         return interp.finish(f, read_member(interp, obj, descr, name), then)
@@ -196,7 +196,7 @@ def of_super(interp: Interp, f: Frame, sup: Any, name: str, then: Delivery | Non
 
 
 def of_carried_iterator(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
-    """Handles what stands for an iterator that is alive at a graph break: it is for the iterator itself to answer."""
+    """Handles a stand-in for an iterator that is alive at a graph break: the iterator itself is read, in an eager call."""
     if name in ITERATING:
         return NEXT
     raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[type(obj)].__name__}")
@@ -213,9 +213,9 @@ OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, s
 )
 
 
-# -- objects of which the class says how they are read -----------------------------------------------------------------
+# -- objects whose class decides how they are read ---------------------------------------------------------------------
 def python_getattribute(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles a class with a ``__getattribute__`` in Python, which sees every read, and with the ``__getattr__`` that follows it."""
+    """Handles a class with a ``__getattribute__`` in Python, which runs at every read, and the ``__getattr__`` that is tried after it."""
     fn = info.getattribute
     if not is_a(fn, types.FunctionType):
         return NEXT
@@ -225,12 +225,12 @@ def python_getattribute(interp: Interp, f: Frame, obj: Any, name: str, info: Typ
 
 
 def c_getattribute(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles a class of C's, or with a ``__getattribute__`` that is no function: what it reads is not known."""
+    """Breaks the graph at a class from C, or with a ``__getattribute__`` that is not a function: fineline does not know its reads."""
     raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {info.cls.__name__}, which reads attributes its own way")
 
 
 def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles ``obj.__dict__``; each thread's own of a `threading.local`, whatever its class has under that name."""
+    """Handles ``obj.__dict__``, and the current thread's dict of a `threading.local`, whatever its class defines under that name."""
     if info.found[name][0] != C_DATA and not is_a(obj, threading.local):
         return NEXT
     trace = interp.trace
@@ -242,7 +242,7 @@ def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then
 
 
 def data_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles a property, or another descriptor in Python that has ``__set__`` or ``__delete__``: it hides what the instance's dict has."""
+    """Handles a property, or another Python descriptor with ``__set__`` or ``__delete__``: it takes precedence over the instance's dict."""
     kind, descr = info.found[name]
     if kind == PROPERTY and descr.fget is None:
         return absent(interp, f, obj, name, info, then) if fallback is None else interp.call(f, fallback, [obj, name], None, then)
@@ -250,12 +250,12 @@ def data_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInf
 
 
 def of_frame(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles what a frame tells that changes while it runs."""
+    """Handles the attributes of a frame that change while it runs."""
     return interp.call(f, protocols.of_frame, [obj, name], None, then) if type(obj) is types.FrameType else NEXT
 
 
 def own_class(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles ``obj.__class__``; a stand-in's is the class that it stands for."""
+    """Handles ``obj.__class__``; for a stand-in, returns the class that it stands for."""
     return interp.finish(f, interp.type_of(obj), then)
 
 
@@ -271,11 +271,11 @@ def member(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: 
 
 
 def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles what the instance's own dict has."""
+    """Handles an entry of the instance's own dict."""
     if not info.has_dict:
         return NEXT
     trace = interp.trace
-    # No place is asked as often: the calls of `dict_of` and, for the stack, of `finish` are spared.
+    # The most frequent read: it saves the calls of `dict_of` and, for a result on the stack, of `finish`.
     d = obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
     src = trace.dict_source(obj, d)
     value = d.get(name, MISSING)
@@ -292,18 +292,18 @@ def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, t
 
 
 def in_class(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles what the class has: a method, another descriptor without ``__set__``, or any value."""
+    """Handles an attribute of the class: a method, another descriptor without ``__set__``, or any value."""
     kind, descr = info.found[name]
     return BINDERS[kind](interp, f, descr, obj, info.cls, then, (fallback, obj, name) if fallback is not None else None)
 
 
 def in_module(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles a parameter, buffer or submodule, found the way ``nn.Module.__getattr__`` finds it."""
+    """Handles a parameter, buffer or submodule, with the search of ``nn.Module.__getattr__``."""
     if not info.is_module:
         return NEXT
     trace = interp.trace
     d = dict_of(obj, info)
-    # `in_instance` has looked there.
+    # `in_instance` has read and guarded this dict before.
     src = trace.sources.get(d)
     for table in ("_parameters", "_buffers", "_modules"):
         inner = d.get(table, MISSING)
@@ -325,14 +325,14 @@ def python_getattr(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo
 
 
 def in_method(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles an attribute of a bound method, which is its function's."""
+    """Handles an attribute of a bound method that its function has."""
     if not is_a(obj, types.MethodType):
         return NEXT
     return load_attr(interp, f, read_member(interp, obj, METHOD_FUNC, "__func__"), name, then)
 
 
 def module_getattr(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles the ``__getattr__`` that a module of Python's has among its globals."""
+    """Handles the ``__getattr__`` among the globals of a Python module."""
     if not is_a(obj, types.ModuleType):
         return NEXT
     trace, d = interp.trace, dict_of(obj, info)
@@ -345,17 +345,17 @@ def module_getattr(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo
 
 
 def absent(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None) -> Frame | None:
-    """Lets C raise the AttributeError of an attribute that no loader has found; `getattr` also says of which object it is."""
+    """Lets C raise the AttributeError for an attribute that no loader found; `getattr` adds the object to it."""
     read = getattr if info.generic and info.getattr_fn is None else object.__getattribute__
     return interp.finish(f, read(obj, name), then)
 
 
 class Loader(NamedTuple):
-    """One place where `object.__getattribute__` looks, for which kinds of things that the class has under the name, and for which names."""
+    """One place that `object.__getattribute__` searches, with the kinds of class attributes and the names for which it applies."""
 
     load: Load
     kinds: tuple[int, ...]
-    # None: for all.
+    # None: it applies to all names.
     names: tuple[str, ...] | None = None
 
 
@@ -373,7 +373,7 @@ LOADERS: tuple[Loader, ...] = (
     Loader(in_method, (ABSENT,)),
     Loader(module_getattr, (ABSENT,)),
 )
-# The same by kind, and by name and kind for the names that some are for alone.
+# The loaders by kind; and, for names with loaders of their own, by name and kind.
 _BY_KIND = tuple([tuple([at.load for at in LOADERS if kind in at.kinds and at.names is None]) for kind in range(PLAIN + 1)])
 _BY_NAME = types.MappingProxyType(
     {
@@ -385,7 +385,7 @@ _NOT_GENERIC = (python_getattribute, c_getattribute)
 
 
 def loaders_of(trace: SegmentTrace, info: TypeInfo, name: str) -> tuple[Load, ...]:
-    """Returns how an attribute of instances of a class is read, which is found out once."""
+    """Returns the loaders that read an attribute of a class's instances, and stores them in ``info``."""
     if info.generic:
         kind, _ = info.look(trace, name)
         found = _BY_NAME[name][kind] if name in _BY_NAME else _BY_KIND[kind]
@@ -396,7 +396,7 @@ def loaders_of(trace: SegmentTrace, info: TypeInfo, name: str) -> tuple[Load, ..
 
 
 def read_member(interp: Interp, obj: Any, descr: Any, name: str) -> Any:
-    """Returns a slot, or an attribute that C computes."""
+    """Returns the value of a slot, or of an attribute that C computes, with a guard."""
     trace = interp.trace
     src = trace.sources.get(obj)
     try:
@@ -423,7 +423,7 @@ def by_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: TypeInfo,
 
 
 def data_of_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: TypeInfo, then: Delivery | None) -> Loaded:
-    """Handles a descriptor of the metaclass that hides what the class has: a property, or what C computes."""
+    """Handles a metaclass's descriptor that takes precedence over the class: a property, or an attribute that C computes."""
     trace = interp.trace
     kind, descr = meta.look(trace, name)
     if not PROPERTY <= kind <= PY_DATA:
@@ -433,7 +433,7 @@ def data_of_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: Type
     if name == "__dict__":
         if not cls.__flags__ & HEAP_TYPE or cls in trace.classes.local:
             raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class")
-        # Its single names may be asked for.
+        # Code may look up single names in it.
         space = TYPE_DICT.__get__(cls)
         trace.adopt(space, trace.guards.access(trace.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
         return interp.finish(f, space, then)
@@ -443,7 +443,7 @@ def data_of_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: Type
 
 
 def enum_member(interp: Interp, f: Frame, cls: type, name: str, meta: TypeInfo, then: Delivery | None) -> Loaded:
-    """Handles a member of an enumeration, which `EnumMeta` finds its own way, and which never changes once the class stands."""
+    """Handles a member of an enumeration, for which `EnumMeta` has its own lookup, and which never changes after the class is created."""
     if not is_a(cls, enum.EnumMeta):
         return NEXT
     trace = interp.trace
@@ -457,13 +457,13 @@ def enum_member(interp: Interp, f: Frame, cls: type, name: str, meta: TypeInfo, 
 
 
 def in_bases(interp: Interp, f: Frame, cls: type, name: str, meta: TypeInfo, then: Delivery | None) -> Loaded:
-    """Handles what the class or one of its bases has."""
+    """Handles an attribute of the class or one of its bases."""
     kind, descr = type_info(interp.trace, cls).look(interp.trace, name)
     return BINDERS[kind](interp, f, descr, None, cls, then, _asked(meta, cls, name)) if kind else NEXT
 
 
 def in_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: TypeInfo, then: Delivery | None) -> Loaded:
-    """Handles what the metaclass has: a method, or any value."""
+    """Handles an attribute of the metaclass: a method, or any value."""
     kind, descr = meta.look(interp.trace, name)
     return BINDERS[kind](interp, f, descr, cls, meta.cls, then, _asked(meta, cls, name)) if kind else NEXT
 
@@ -482,14 +482,14 @@ CLASS_LOADERS: tuple[Callable[[Interp, Frame, type, str, TypeInfo, Delivery | No
 )  # fmt: skip
 
 
-# -- what becomes of what a class has ----------------------------------------------------------------------------------
+# -- binding the attribute of a class ----------------------------------------------------------------------------------
 def bind_method(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
-    """Binds a function to the object; read through the class, it is the function itself."""
+    """Binds a function to the object; a read through the class delivers the function itself."""
     return interp.finish(f, descr if obj is None else types.MethodType(descr, obj), then)
 
 
 def get_property(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
-    """Calls the getter of a property; read through the class, it is the property itself."""
+    """Calls the getter of a property; a read through the class delivers the property itself."""
     if obj is None or descr.fget is None:
         return interp.finish(f, type(descr).__get__(descr, obj, cls), then)
     return _get(interp, f, descr.fget, [obj], asked, then)
@@ -514,12 +514,12 @@ def bind_class_method(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type,
 
 
 def get_by_python(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
-    """Calls the ``__get__`` of a descriptor in Python."""
+    """Calls the ``__get__`` of a descriptor written in Python."""
     return _get(interp, f, type(descr).__get__, [descr, obj, cls], asked, then)
 
 
 def get_by_c(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
-    """Lets C bind a method of its own."""
+    """Lets C bind one of its methods."""
     value = type(descr).__get__(descr, obj, cls)
     if type(value) not in C_BOUND:
         _note_bound(interp, value, descr, obj, cls)
@@ -527,16 +527,16 @@ def get_by_c(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: De
 
 
 def get_c_data(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
-    """Lets C compute an attribute; read through the class, it is the descriptor itself."""
+    """Lets C compute an attribute; a read through the class delivers the descriptor itself."""
     return interp.finish(f, type(descr).__get__(descr, obj, cls), then)
 
 
 def give(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
-    """Delivers a value that is no descriptor, as it is."""
+    """Delivers a value that is not a descriptor."""
     return interp.finish(f, descr, then)
 
 
-# What becomes of a thing that ``cls`` has, read through the instance ``obj``, or through the class itself if ``obj`` is None; by its kind.
+# The functions that bind an attribute of ``cls``, by its kind. It is read through the instance ``obj``, or through the class if that is None.
 # ``asked``: a ``__getattr__`` with its arguments, to call if the descriptor raises an AttributeError.
 BINDERS: Mapping[int, Callable[..., Frame | None]] = types.MappingProxyType(
     {
@@ -547,10 +547,10 @@ BINDERS: Mapping[int, Callable[..., Frame | None]] = types.MappingProxyType(
 
 
 def _note_bound(interp: Interp, value: Any, descr: Any, obj: Any, cls: type) -> None:
-    """Notes how a program gets a callable that a descriptor in C gave, as that of a function of Cython's does."""
+    """Notes how a program creates a callable that a C descriptor returned, such as the bound form of a Cython function."""
     trace = interp.trace
     if type(value) is types.MethodType:
-        # The function is as fixed as the class.
+        # The function cannot change as long as the class does not.
         interp.class_value(value.__func__)
     elif value is descr:
         interp.class_value(descr)
@@ -572,12 +572,12 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
         t = Tensor
     if trace.active and not is_a(obj, type) and t is not super and t not in STANDING:
         if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts and t is not complex:
-            # A text, or a complex number, is read by the call alone.
+            # For a text or a complex number, only the call reads the value.
             trace.deferred.settle(obj)
         if t in SYMBOLIC:
             descr = raw_lookup(STANDS_FOR[t], name)
             if type(descr) is types.MethodDescriptorType:
-                # The call asks for the value.
+                # The call reads the value.
                 f.stack += (descr, obj)
                 return None
             obj = settled(obj)
@@ -599,7 +599,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
                     elif not is_a(obj, Tensor) or d:
                         trace.read_absent(d, trace.dict_source(obj, d), name)
                     elif obj in trace.sources and d not in trace.mutations.written:
-                        # One guard for all methods: the tensor has no attributes of its own.
+                        # One guard covers all methods: the tensor has no attributes of its own.
                         table = trace.dict_source(obj, d)
                         assert table is not None
                         trace.guards.check(table, "len", 0)

@@ -1,6 +1,6 @@
-"""Attribute writes and deletions, as `object.__setattr__` and its kin do them, with what they change in the mutation log.
+"""Attribute writes and deletions, as `object.__setattr__` and similar functions do them; the mutation log notes their changes.
 
-As with reads, the order in which Python looks is data: `STORERS` and `DELETERS`.
+As for reads, the order in which Python searches is data: `STORERS` and `DELETERS`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def _unset(obj: Any, name: str, value: Any, what: str) -> GraphBreak:
 
 
 def _of_object(obj: Any, fn: Any) -> Any:
-    """Returns ``setattr`` or ``delattr``; those of `object` if the class has one in Python, which has been run then, or bypassed."""
+    """Returns ``setattr`` or ``delattr``, or `object`'s if the class has a Python version, which has already run or was bypassed."""
     method = f"__{fn.__name__}__"
     own = not is_a(obj, type) and is_a(raw_lookup(type(obj), method), types.FunctionType)
     return getattr(object, method) if own else fn
 
 
 def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
-    """Returns the method of a descriptor that is called instead of a write into the object: it may have that and no ``__get__``."""
+    """Returns the descriptor's method that replaces a write to the object. The descriptor may have this method without a ``__get__``."""
     if kind not in (PLAIN, PY_OTHER, PY_DATA):
         return None
     method = raw_lookup(type(descr), name)
@@ -83,13 +83,13 @@ def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> 
         frame = store(interp, f, obj, name, value, info, kind, descr)
         if frame is not NEXT:
             return frame
-    # C complains.
+    # C raises the error.
     object.__setattr__(obj, name, value)
     return None
 
 
 def set_property(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Calls the setter of a property; without one, C raises."""
+    """Calls the setter of a property; if there is none, C raises."""
     if kind != PROPERTY:
         return NEXT
     if descr.fset is None:
@@ -99,13 +99,13 @@ def set_property(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info
 
 
 def set_by_descriptor(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Calls the ``__set__`` of another descriptor in Python."""
+    """Calls the ``__set__`` of another descriptor written in Python."""
     method = _of_descriptor(kind, descr, "__set__", "__delete__")
     return NEXT if method is None else interp.call(f, method, [descr, obj, value], None, interp.discard)
 
 
 def set_member(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Writes a slot, or what C keeps of the object."""
+    """Writes a slot, or another attribute that C stores."""
     if kind != C_DATA and not (name == "__dict__" and info.has_dict):
         return NEXT
     write_member(interp, obj, descr, name, value)
@@ -113,7 +113,7 @@ def set_member(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: 
 
 
 def set_in_instance(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Writes into the instance's dict."""
+    """Writes to the instance's dict."""
     if not info.has_dict:
         return NEXT
     trace = interp.trace
@@ -152,10 +152,10 @@ def write_member(interp: Interp, obj: Any, descr: Any, name: str, value: Any) ->
         trace.mutations.set_slot(obj, src, descr, old, value)
         return
     except AttributeError:
-        # The descriptor has no setter: its type says that, which is guarded.
+        # The descriptor has no setter. Its type decides that, and is guarded.
         raise
     except Exception as e:
-        # What the object holds may decide.
+        # The object's contents may decide whether it raises.
         graph_break = _unset(obj, name, value, f".{name} on a {type(obj).__name__}, which raises {type(e).__name__}")
         graph_break.raised = e
     raise graph_break
@@ -183,13 +183,13 @@ def generic_delete(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | Non
         frame = delete(interp, f, obj, name, info, kind, descr)
         if frame is not NEXT:
             return frame
-    # C complains.
+    # C raises the error.
     object.__delattr__(obj, name)
     return None
 
 
 def delete_property(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Calls the deleter of a property; without one, C raises, whatever the object's dict has under that name."""
+    """Calls the deleter of a property; if there is none, C raises, even if the object's dict has the name."""
     if kind != PROPERTY:
         return NEXT
     if descr.fdel is None:
@@ -198,13 +198,13 @@ def delete_property(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInf
 
 
 def delete_by_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Calls the ``__delete__`` of another descriptor in Python."""
+    """Calls the ``__delete__`` of another descriptor written in Python."""
     method = _of_descriptor(kind, descr, "__delete__", "__set__")
     return NEXT if method is None else interp.call(f, method, [descr, obj], None, interp.discard)
 
 
 def delete_eagerly(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Breaks the graph where no log takes a deletion back: of slots, and of attributes of classes and tensors."""
+    """Breaks the graph for deletions that no log can undo: of slots, and of attributes of classes and tensors."""
     if not is_a(obj, (type, Tensor)) and kind != C_DATA and info.has_dict and name != "__dict__":
         return NEXT
     raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()

@@ -1,13 +1,13 @@
-"""The questions whether C may touch a value: whether it would run Python code, or read a tensor, if it did so.
+"""Checks whether C may use a value: whether it could do so without running Python code or reading a tensor.
 
-- `may_walk`: C goes through a container or iterator; it compares nothing.
-- `may_compare`: C hashes, compares and prints a value and all that it holds.
-- `may_hash`: C looks a value up as a key, or puts it into a container as one.
-- `may_index`: C takes a value for an index.
-- `may_print`: C writes a value, which it may compare, into a text.
+- `may_walk`: C iterates over a container or iterator, without comparisons.
+- `may_compare`: C hashes, compares and prints a value and all its contents.
+- `may_hash`: C looks a value up as a key, or adds it to a container as one.
+- `may_index`: C uses a value as an index.
+- `may_print`: C formats a value that it may compare.
 
-`may_compare` and `may_hash` also guard what a yes depends on: symbolic numbers get their value, and keys their identity. Contents of containers are
-guarded by who makes the call (`c_calls.prepare`).
+`may_compare` and `may_hash` also guard the reasons for a positive answer: the values of numbers, and the identity of keys. The caller guards
+the contents of containers (`c_calls.prepare`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES
 from fineline.tracing.set_identity_guards import look_up, look_up_key
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
-# Iterators that C's own methods read and move on.
+# Iterators that C's own methods read and advance.
 UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
 ITERATORS = UNDER_WAY.union([t for t in vars(itertools).values() if is_a(t, type)]) - {itertools.groupby, type(iter(types.GenericAlias(list, int)))}
 DEFAULT_COMPARE = ("__eq__", "__hash__")
-# What C asks of a container or number that it walks, and of an object that it hashes, compares and prints.
+# The methods that C calls on a container or number that it iterates over, and on an object that it hashes, compares and prints.
 WALKED = (
     "__iter__", "__len__", "__getitem__", "keys", "__eq__", "__hash__", "__contains__", "__str__", "__lt__", "__index__", "__bool__",
 )  # fmt: skip
@@ -52,12 +52,12 @@ COMPARED = (
 ORDER = ("__ne__", "__gt__", "__le__", "__ge__")
 ITEMS = ("__iter__", "__next__", "__getitem__")
 PRINTED = ("__str__", "__repr__", "__format__")
-# Methods in Python that print nothing but what the members hold: of enumerations, named tuples and counters.
+# The namespaces of Python methods that print only the contents: those of enumerations, named tuples and counters.
 PRINTING_MEMBERS = (vars(enum), vars(collections))
 
 
 def hashable(obj: Any) -> bool:
-    """Returns whether looking ``obj`` up in a table runs no user code."""
+    """Returns whether a lookup of ``obj`` in a table runs no user code."""
     h = type(obj).__hash__
     return h is object.__hash__ or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
 
@@ -69,7 +69,7 @@ def overridden(trace: SegmentTrace, t: type, names: tuple[str, ...]) -> bool:
 
 
 def may_walk(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether C may walk ``a`` without running Python code."""
+    """Returns whether C may iterate over ``a`` without running Python code."""
     t = type(a)
     if t in SINGLETONS or t in VALUES or t in CONTAINERS or t in VIEWS or t in SYMBOLIC:
         return a not in trace.deferred.texts
@@ -87,9 +87,9 @@ def may_walk(trace: SegmentTrace, a: Any) -> bool:
 
 
 def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) -> bool:
-    """Returns whether C may advance a native iterator: it runs no Python iterators, and advances no iterator from outside."""
+    """Returns whether C may advance a native iterator: it runs no Python iterators, and advances no iterator from before the segment."""
     if type(it) is itertools.repeat:
-        # It looks at nothing of what it gives.
+        # It does not read the item that it repeats.
         return True
     if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
         try:
@@ -114,13 +114,13 @@ def _has_python(trace: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
 
 
 def has_python_items(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether walking ``a`` runs Python code."""
+    """Returns whether iterating over ``a`` runs Python code."""
     t = type(a)
     return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(trace, t, ITEMS)
 
 
 def may_compare(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
-    """Returns whether C may hash, compare and print ``a`` and all it holds."""
+    """Returns whether C may hash, compare and print ``a`` and all its contents."""
     t = type(a)
     if a in trace.deferred.texts:
         return False
@@ -130,7 +130,7 @@ def may_compare(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool
         if t is slice and not is_value(a):
             return all([may_compare(trace, x, path) for x in (a.start, a.stop, a.step)])
         return True
-    # In a cycle, it would be looked at as often as there are ways around.
+    # In a cycle, each way around would be followed.
     if len(path) > 40 or id(a) in path or is_a(a, Tensor):
         return False
     if is_a(a, PINNED):
@@ -153,14 +153,14 @@ def may_compare(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool
 
 
 def _held_plain(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether C may hash and compare a class, an enumeration's member, or what else programs hold: their class may say otherwise."""
+    """Returns whether C may hash and compare a class, an enum member, or another constant: a metaclass or enum may define its own methods."""
     if is_a(a, type):
         return type(a) is type or not overridden(trace, type(a), DEFAULT_COMPARE)
     return not is_a(a, enum.Enum) or not overridden(trace, type(a), ("__eq__",))
 
 
 def may_hash(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
-    """Returns whether C may hash and compare ``a`` as a key, ``among`` the keys of a container."""
+    """Returns whether C may hash and compare ``a`` as a key; ``among``: the container whose keys it is compared with."""
     t = type(a)
     if a in trace.deferred.texts:
         return False
@@ -168,7 +168,7 @@ def may_hash(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
         if trace.deferred.numbers:
             trace.deferred.settle(a)
         if type(among) is set and among in trace.containers.lookups:
-            # It need not be told from others, but that the set may grow by it must be known.
+            # Its identity needs no guard, but the set may grow by it.
             look_up(trace, a, among)
         return True
     held = is_a(a, PINNED) and is_value(a)
@@ -189,13 +189,13 @@ def may_hash(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
 
 
 def may_hash_keys(trace: SegmentTrace, a: Any, among: list | None, pairs: bool) -> bool:
-    """Returns whether what of ``a`` becomes keys can do so without running Python code."""
-    # What an iterator gives is known only once it has given it.
+    """Returns whether C may hash the items of ``a`` that become keys without running Python code."""
+    # The items of an iterator are known only after it has been advanced.
     return type(a) not in ITERATORS and all([may_hash(trace, k, among) for k in keys_of(a, pairs)])
 
 
 def keys_of(a: Any, pairs: bool) -> Iterable:
-    """Returns what of ``a`` becomes keys: all items, or the first of each if they are ``pairs``."""
+    """Returns the items of ``a`` that become keys: all of them, or the first of each item if they are ``pairs``."""
     if is_a(a, dict):
         return dict.keys(a)
     if not is_a(a, (list, tuple, set, frozenset, deque)) and type(a) not in VIEWS:
@@ -204,14 +204,14 @@ def keys_of(a: Any, pairs: bool) -> Iterable:
 
 
 def may_index(a: Any) -> bool:
-    """Returns whether C may put ``a`` through ``__index__`` or ``__bool__``: these of ints run no Python code."""
+    """Returns whether C may call ``__index__`` or ``__bool__`` of ``a``: for ints, these run no Python code."""
     if type(a) is slice:
         return may_index(a.start) and may_index(a.stop) and may_index(a.step)
     return a is None or is_a(a, int)
 
 
 def may_print(trace: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool:
-    """Returns whether C makes a text of ``a``, which it may compare, without running user code in Python."""
+    """Returns whether C can format ``a``, which it may compare, without running user code in Python."""
     t = type(a)
     if t in SYMBOLIC or id(a) in within:
         return True
@@ -224,7 +224,7 @@ def may_print(trace: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool
     elif t is slice:
         items = a.start, a.stop, a.step
     else:
-        # There is no other one to be printed in the place of these.
+        # For these containers there is no copy with plain numbers instead of symbols.
         items = ARGS.__get__(a) if is_a(a, BaseException) else a if t in VIEWS else [*a.items()] if t is types.MappingProxyType else ()
         if any([written_out(x) is not x for x in items]):
             return False

@@ -1,4 +1,4 @@
-"""Calls that C refuses or warns of, for their arguments or for what a special method gave: the function itself says so, in its own words."""
+"""Calls that C rejects or warns about because of their arguments or the result of a special method: C itself writes the message."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fineline.tracing.interp import Call, Handler, Interp
 INSTANCE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 def refused(call: Call) -> Frame | None:
-    """Has C refuse the call."""
+    """Runs the call eagerly, so that C raises the error."""
     return call.run_eagerly("FL437", f"{describe(call.fn)}() called with arguments that it does not take")
 
 
 def counted(fn: Any, handler: Handler) -> Handler:
-    """Wraps the ``handler`` of ``fn``, if it takes only so many arguments: for others, C raises."""
+    """Wraps the ``handler`` of ``fn`` if it takes a limited number of arguments: with other numbers, C raises the error."""
     counts = spec_of(fn).args
     if not counts:
         return handler
@@ -40,12 +40,12 @@ def counted(fn: Any, handler: Handler) -> Handler:
 
 
 def is_of_class(method: Any, args: list) -> bool:
-    """Returns whether an unbound method of C's is called with an object of its class, or with one of the interpreter's for it."""
+    """Returns whether an unbound C method is called with an object of its class, or with the interpreter's stand-in for one."""
     return bool(args) and (is_a(args[0], (method.__objclass__, InterpretedGenerator, Lazy)) or type(args[0]) in SYMBOLIC)
 
 
 def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
-    """Returns whether a function in Python that stands for one of C's, or a class of such, can be called so."""
+    """Returns whether a polyfill, which may be a class, can be called with ``n`` positional arguments and these keywords."""
     if is_a(fn, type):
         fn, n = fn.__init__, n + 1  # type: ignore[misc]
     code, defaults, more = fn.__code__, len(fn.__defaults__ or ()), fn.__kwdefaults__ or {}
@@ -60,7 +60,7 @@ def takes(fn: Any, n: int, kwargs: dict | None) -> bool:
 
 
 def of_kind(interp: Interp, f: Frame, value: Any, then: Delivery | None, key: Any, obj: Any) -> Frame | None:
-    """Checks the result of a special method as C does: refuses a wrong type, and warns for a subclass at each call."""
+    """Checks the result of a special method as C does: breaks the graph if the type is wrong, or is a subclass, for which C warns."""
     if type(value) is not (key if is_a(key, type) else int) and type(value) not in SYMBOLIC:
         name = type(obj).__name__
         raise GraphBreak(_answered, (key, name, value), None, "FL437", f"{spec_of(key).methods[0]} of {name} gives a {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Calls into C that the table of native callables allows, after what they will read has been guarded."""
+"""Calls into C that the table of C callables allows, after the values that they will read have been guarded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from fineline.tracing.set_identity_guards import rewritten
 
 TEXTS = frozenset({str, bytes, bytearray})
 MANY = (list, dict, set, deque, *VIEWS)
-# Effects of what may run while it is captured: what runs at a graph break gets the numbers from the program, and nothing of them is guarded.
+# Effects of functions that run during capture. Others run at a graph break with numbers from the program, and need no guards.
 RUNNING = frozenset({"pure", "mutator", "advance", "callback"})
 DEQUE_END = deque.__dict__["maxlen"]
 
@@ -63,7 +63,7 @@ def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | Non
 
 
 def _settle_numbers(trace: SegmentTrace, values: Any) -> None:
-    """Guards the plain numbers among the arguments of a symbolic function, because it reads them."""
+    """Guards the plain numbers among the arguments of a function in its symbolic form, because it reads them."""
     for v in values:
         if type(v) in SIZES:
             trace.expand(v)
@@ -78,7 +78,7 @@ def polyfill_needed(args: Any) -> bool:
 
 
 def call_c(call: Call, key: Any = None) -> Frame | None:
-    """Calls a C function, which the table knows under ``key``, or as it is."""
+    """Calls a C function by its row in the table; ``key``: the function whose row it is, if not the called one."""
     interp, trace, key = call.interp, call.trace, call.fn if key is None else key
     args, kwargs = call.args, call.kwargs
     if not trace.active and not polyfill_needed(args):
@@ -117,7 +117,7 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
     replaced = len(trace.mutations.replaced)
     prepare(call, key, spec, values)
     if len(trace.mutations.replaced) > replaced:
-        # There are symbols now in what C would read.
+        # The containers that C would read now contain symbols.
         return call_c(call, key)
     if spec.effect == "mutator":
         _note_write(call, spec)
@@ -137,26 +137,26 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
 
 
 def _form(key: Any, spec: CallableSpec, args: list, kwargs: dict | None) -> Callable | None:
-    """Returns the symbolic form of a function, if that takes these arguments."""
-    # round() to so many digits has no symbolic form.
+    """Returns the form of a function for symbolic numbers, if it takes these arguments."""
+    # round() to a number of digits has no form for symbols.
     if spec.symbolic is None or (key in WHOLE and len(args) != 1) or not only_numbers(args):
         return None
     return spec.symbolic if not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values())) else None
 
 
 def _settle(call: Call, key: Any, spec: CallableSpec) -> None:
-    """Puts numbers in the place of symbols among the arguments that C would look at."""
+    """Replaces symbols by numbers in the arguments that C would read."""
     if not spec.moves_only:
         _ask(call, key, spec)
         call.args = [settle_all(a) for a in call.args]
         call.kwargs = {k: settle_all(a) for k, a in call.kwargs.items()} if call.kwargs else call.kwargs
     elif breaks_here(call.interp.options.breaks) != "any":
-        # Where it is an index, C asks for the value, which nothing else can give here.
+        # C reads the value of an index, and no other way to it is left here.
         call.args = [settle_all(a) if n in spec.index else a for n, a in enumerate(call.args)]
 
 
 def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
-    """Answers a call that C must not make: with the number in a tensor, the user's special method, or the polyfill, in this order."""
+    """Replaces a call that C must not make: by the number in a tensor, the user's special method, or the polyfill, in this order."""
     interp, trace, args, kwargs = call.interp, call.trace, call.args, call.kwargs
     for at in spec.index:
         if at < len(args):
@@ -180,34 +180,34 @@ def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
 
 
 def _is_ready(spec: CallableSpec, f: Frame) -> bool:
-    """Returns whether there is a polyfill, and it is not what calls the function now."""
+    """Returns whether there is a polyfill that is not itself the caller."""
     polyfill = spec.polyfill
     return polyfill is not None and (is_a(polyfill, type) or polyfill.__code__ is not f.info.code)
 
 
 def _run_polyfill(call: Call, spec: CallableSpec, args: list, noted: bool = True) -> Frame | None:
-    """Runs the polyfill. ``noted``: the interpreter is to know an iterator that it gives for a stand-in of its own."""
+    """Runs the polyfill. ``noted``: an iterator that it returns becomes one of the interpreter's stand-ins."""
     if not takes(spec.polyfill, len(args), call.kwargs):
         return refused(call)
     return call.instead(spec.polyfill, args, call.kwargs, stand_in if noted and (is_a(spec.polyfill, type) or spec.makes_iterators) else None)
 
 
 def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict | None = None) -> Any:
-    """Returns the number that ``fn`` gives; where it has grown too large an expression, a graph break gives it a symbol of its own."""
+    """Returns the result of ``fn``, a number; breaks the graph if its expression has grown too large, so that it becomes a new symbol."""
     if interp.trace.active and is_large(number) and breaks_here(interp.options.breaks) == "any":
         raise GraphBreak(fn, args, kwargs, "FL452", f"{describe(fn)} gives a number that many operators have made")
     return number
 
 
 def _ask(call: Call, key: Any, spec: CallableSpec) -> None:
-    """Sees to it that a call that asks for a number which has varied before runs at a graph break."""
+    """Breaks the graph at a call that reads a number which has varied before."""
     if (not is_a(key, type) or spec.makes_value) and call.interp.varying.numbers_vary(call.interp, call.frame, call.values()):
         raise call.graph_break("FL448", f"{describe(call.fn)} asks for a number that varies")
 
 
 def _ask_contents(call: Call, key: Any, spec: CallableSpec) -> None:
-    """Sees to it that a call that reads all of a container, which has held more or less before, runs at a graph break."""
-    # These read a list item by item, or not at all.
+    """Breaks the graph at a call that reads a whole container whose contents have varied before."""
+    # The spared functions read a list item by item, or not at all.
     interp, f = call.interp, call.frame
     spared = call.args[:1] if spec.appends else [a for a in call.args if type(a) is list] if spec.list_reader else ()
     for a in call.values():
@@ -215,10 +215,10 @@ def _ask_contents(call: Call, key: Any, spec: CallableSpec) -> None:
             reason = f"{describe(call.fn)} reads a {type(a).__name__} that holds more or less each time"
             looped = call.then is None and f.info.instructions[f.ip].name == "GET_ITER"
             if key in ITERATORS and not looped:
-                # What reads the iterator would go to a graph break for each item.
+                # Otherwise the reader of the iterator would break the graph at each item.
                 continue
             if looped:
-                # What the result holds would have to be known in turn.
+                # The contents of the result would need guards too.
                 raise GraphBreak(_iterated, (call.fn, *call.args), call.kwargs, "FL448", reason)
             raise call.graph_break("FL448", reason)
         lists = unread_lists(call.trace, a) if type(a) in LIST_READERS and not spec.list_reader else ()
@@ -253,7 +253,7 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
     if reads == "deep":
         if spec.prints and (asks(key, values) or not all([may_print(trace, a) for a in values])):
             return False
-        # What is called with the items is no thing to compare or print.
+        # A function that is called with the items is neither compared nor printed.
         called = spec.keyed and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
         return not called and all([may_compare(trace, a) and not has_python_items(trace, a) for a in values])
     if reads == "shallow":
@@ -264,26 +264,26 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
         return all([may_walk(trace, a) for a in values])
     if method and not spec.walks:
         return all([may_hash(trace, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
-    # Of keyword arguments, the names are the keys.
-    # Sets are compared with each other, which `guard_distinct` guards.
+    # The names of keyword arguments are the keys.
+    # `guard_distinct` covers the comparison of sets with each other.
     among: list | None = [] if spec.set_algebra else None
     return all([may_walk(trace, a) and (n >= positional or may_hash_keys(trace, a, among, spec.nested)) for n, a in enumerate(values)])
 
 
 def _reads_arguments(fn: Any) -> bool:
-    """Returns whether ``fn`` is C code that reads nothing but its arguments."""
+    """Returns whether ``fn`` is C code that reads only its arguments."""
     bound = types.ModuleType, types.NoneType
     return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
 
 
 def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
-    """Guards what the call is going to read of containers that existed before."""
+    """Guards the contents of existing containers that the call is going to read."""
     trace, args, reads = call.trace, call.args, spec.reads
     if args and type(args[0]) in UNDER_WAY and args[0] in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
         raise call.graph_break("FL416", f"{describe(call.fn)} of an iterator from outside")
     try:
         if key is functools.partial and values and type(values[0]) is functools.partial:
-            # Its arguments become the new one's.
+            # The arguments of the inner one become arguments of the new one.
             trace.load_partial(values[0])
         for a in values:
             t = type(a)
@@ -311,13 +311,13 @@ def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
 
 
 def _is_of_any_length(interp: Interp, held: list) -> bool:
-    """Returns whether a list has held more or less: its items by how far they are from the end cost more in each call."""
+    """Returns whether the length of a list has varied: guards on items by distance from the end cost more at each call."""
     src = interp.trace.sources.get(held)
     return src is not None and interp.varying.unsteady.get(src.text()) == "length"
 
 
 def _only_grows(trace: SegmentTrace, target: Any) -> bool:
-    """Returns whether what is appended to ``target`` is all that changes there: of a deque that has an end, something goes."""
+    """Returns whether appending to ``target`` only adds an item: a deque with a maximal length also drops one. Guards the deque's length limit."""
     if type(target) is not deque:
         return type(target) is list
     src = trace.sources.get(target)

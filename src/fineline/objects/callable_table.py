@@ -1,4 +1,4 @@
-"""The table of C callables: their rows in `cpython/c_callables.py`, with the polyfills and the forms for symbolic numbers."""
+"""The table of C callables: their rows in `cpython/c_callables.py`, joined with the polyfills and the forms for symbolic numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = CallableSpec("unknown")
 def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
     specs: dict[tuple, CallableSpec] = {}
     for fn, words in rows():
-        # A class method is listed as a descriptor and bound; its polyfill takes the class.
+        # The rows list a class method both as a descriptor and bound; the polyfill is keyed by the descriptor.
         unbound = fn.__self__.__dict__[fn.__name__] if type(fn) is types.BuiltinFunctionType and is_a(fn.__self__, type) else fn
         columns = words, POLYFILLS.get(unbound), FUNCTIONS.get(fn)
         spec = specs.get(columns) or specs.setdefault(columns, parsed(*columns))
@@ -28,7 +28,7 @@ def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
 
 
 SPECS: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
-# An operator but on symbolic numbers: `torch.Size.numel`.
+# `torch.Size.numel` is an operator unless the numbers are symbolic.
 _ON_SYMBOLS = [(fn, CallableSpec("unknown", symbolic=form)) for fn, form in FUNCTIONS.items() if fn not in SPECS]
 _BY_IDENTITY = IdentityMap((*_ON_SYMBOLS, *SPECS.items()))
 
@@ -36,8 +36,8 @@ _BY_IDENTITY = IdentityMap((*_ON_SYMBOLS, *SPECS.items()))
 def spec_of(fn: object) -> CallableSpec:
     """Returns the row of a C callable, or `UNKNOWN` if it has none and so must not be called during capture.
 
-    Looks up by identity, so never runs a `__hash__` or `__eq__` of the user's. A classmethod such as `dict.fromkeys` is a new
-    object each time it is read: it is found by value, bound to the type that defines it, and also as the descriptor in that type.
+    Looks up by identity, which never runs the user's `__hash__` or `__eq__`. A classmethod such as `dict.fromkeys` is a new
+    object at each read: it is found by value, bound to the type that defines it, and also as the descriptor in that type.
     """
     spec = _BY_IDENTITY.get(fn)
     if spec is None:

@@ -1,7 +1,7 @@
-"""Iterators of C that are alive at a graph break: the code after it reads the items that follow without moving the iterator itself.
+"""C iterators that are alive at a graph break: the code after it reads the next items without advancing the iterator itself.
 
-The iterator is a live value of the continuation. Each item that the code takes from it is a read with guards of its own, so that one
-program serves every place in a list. The program moves the iterator on at its end.
+The iterator is a live value of the continuation. Each item that the code takes from it is read with its own guards, so that one
+program serves every position in a list. The program advances the iterator at its end.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import VIEWS
 
-# Iterators over one container, which C's `__reduce__` describes without loss. A deque's is not among them: the copy does not know
-# whether the deque has changed.
+# Iterators over one container, which C's `__reduce__` describes without loss. A deque's iterator is excluded: its copy would not notice
+# a change of the deque.
 OVER_CONTAINERS: frozenset[type] = frozenset(
     type(x)  # type: ignore[var-annotated]
     for x in (
@@ -28,7 +28,7 @@ OVER_CONTAINERS: frozenset[type] = frozenset(
         iter({}.items()), reversed({}), reversed({}.values()), reversed({}.items()), iter(set()), iter(OrderedDict()),
     )
 )  # fmt: skip
-# Iterators that read others, and neither call a function nor look at the items; and those that hold items themselves.
+# Iterators that read others, and neither call a function nor read the items; and those that contain items themselves.
 READERS: frozenset[type] = frozenset({enumerate, zip, itertools.chain, itertools.islice, itertools.zip_longest})
 HOLDERS: frozenset[type] = frozenset(
     {
@@ -41,7 +41,7 @@ INSIDE = CARRIABLE | {type(iter(range(0)))}
 
 
 class CarriedIterator(Lazy):
-    """Stands for ``iterator``, of which the code has taken ``taken`` items since the graph break."""
+    """Stands in for ``iterator``, from which the code has taken ``taken`` items since the graph break."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self.iterator = iterator
@@ -49,7 +49,7 @@ class CarriedIterator(Lazy):
         self.ended = False
 
     def __next__(self) -> Any:
-        """Returns the next item; in captured code `iteration` answers instead, and guards the item."""
+        """Returns the next item; in captured code `iteration` reads the item instead, with a guard."""
         if self.ended:
             raise StopIteration
         try:
@@ -62,17 +62,17 @@ class CarriedIterator(Lazy):
 
     @property
     def moves(self) -> int:
-        """Returns how often the iterator has been asked for an item."""
+        """Returns how often the code has advanced the iterator."""
         return self.taken + self.ended
 
     def moved(self) -> Iterator[Any]:
-        """Returns the iterator itself, moved to where the code is."""
+        """Returns the iterator itself, advanced to the position that the code has reached."""
         it = advanced(self.iterator, self.moves)
         self.taken, self.ended = 0, False
         return it
 
 
-# The type of an iterator -> the class of what stands for it.
+# The type of an iterator: the class of its stand-in.
 CARRIED: Mapping[type, type[CarriedIterator]] = MappingProxyType(
     {t: type(f"Carried_{t.__name__}", (CarriedIterator,), {}) for t in CARRIABLE}
 )
@@ -80,7 +80,7 @@ STANDING: Mapping[type, type] = MappingProxyType({stand_in: t for t, stand_in in
 
 
 class LiveIterator:
-    """An iterator as a program passes it on: moved to where the code is at the graph break."""
+    """An iterator that a program passes on: advanced to the position that the code has reached at the graph break."""
 
     __slots__ = ("iterator",)
 
@@ -88,12 +88,12 @@ class LiveIterator:
         self.iterator = iterator
 
     def moved(self) -> Any:
-        """Returns the iterator itself, moved to where the code is."""
+        """Returns the iterator itself, advanced to the position that the code has reached."""
         return self.iterator.moved() if type(self.iterator) in STANDING else self.iterator
 
 
 class FollowingItem:
-    """Reads an item of an iterator, for guards: a descriptor without a setter."""
+    """Reads a later item of an iterator as a member, for guards."""
 
     MEMBER_TEXTS = MappingProxyType({"": "item {at} that {of} gives next"})
 
@@ -106,7 +106,7 @@ class FollowingItem:
 
 
 class EndsAfter:
-    """Holds for an iterator that has so many items left and no more."""
+    """A predicate: an iterator has exactly so many items left."""
 
     def __init__(self, ahead: int) -> None:
         self.ahead = ahead
@@ -120,7 +120,7 @@ class EndsAfter:
 
 
 def following(it: Any, ahead: int) -> Any:
-    """Returns the item that ``it`` gives when ``ahead`` others have been taken, and leaves it where it is."""
+    """Returns the item of ``it`` after the next ``ahead`` ones, without advancing ``it``."""
     t = type(it)
     if t not in INSIDE:
         raise TypeError(f"an iterator of type {t.__name__} can't be copied")
@@ -128,14 +128,14 @@ def following(it: Any, ahead: int) -> Any:
 
 
 def advanced(it: Any, moves: int) -> Any:
-    """Takes so many items from ``it``, and returns it."""
+    """Advances ``it`` by ``moves`` items, and returns it."""
     for _ in range(moves):
         next(it, None)
     return it
 
 
 def _copy(it: Any, copies: IdentityMap[Any]) -> Any:
-    """Copies an iterator and those that it reads; two that read the same one have copies that do so too."""
+    """Copies an iterator and those that it reads; an iterator with two readers is copied once."""
     if it in copies:
         return copies[it]
     make, args, *state = it.__reduce__()
@@ -152,15 +152,15 @@ def _copies(parts: tuple, copies: IdentityMap[Any]) -> tuple:
 
 
 def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callable[[Any], bool]) -> bool:
-    """Returns whether a graph break can carry ``it``: nothing else reads an iterator in it, and it can be made before the break's writes.
+    """Returns whether a graph break can carry ``it``: only ``it`` reads the iterators in it, and it can be rebuilt before the break's writes.
 
-    ``is_written``: whether the segment has written to a container; ``is_taken_apart``: whether no program can make a container as a whole.
+    ``is_written``: whether the segment has written to a container; ``is_taken_apart``: whether no program can rebuild a container as a whole.
     """
     inner = iterators_in(it)
     if any([type(x) not in INSIDE for x in inner]) or any([(type(x) is not list and is_written(x)) or is_taken_apart(x) for x in containers_of(it)]):
         return False
     places = Counter(map(id, inner))
-    # Each place has a reference, and so has each entry of the list here; two are the loop's and the question's.
+    # Each place holds a reference, and so does each entry of ``inner``; the loop and the call of getrefcount hold one each.
     return all([sys.getrefcount(x) <= 2 * places[id(x)] + 2 for x in inner])
 
 
@@ -168,7 +168,7 @@ def iterators_in(it: Any) -> list[Any]:
     """Returns the iterators that ``it`` reads, and those that they read."""
     found: list[Any] = []
     if type(it) in READERS:
-        # Not by walking a tuple: that of `zip_longest` has holes where an iterator has ended, which Python must not see.
+        # Without iterating over the tuple: that of `zip_longest` has NULL items for ended iterators, which Python code must not see.
         parts = [y for x in gc.get_referents(it) for y in (gc.get_referents(x) if type(x) is tuple else (x,))]
         for part in parts:
             if hasattr(type(part), "__next__"):
@@ -177,13 +177,13 @@ def iterators_in(it: Any) -> list[Any]:
 
 
 def containers_of(it: Any) -> list[Any]:
-    """Returns the containers that ``it``, and the iterators that it reads, go through, now or later."""
+    """Returns the containers that ``it``, and the iterators that it reads, iterate over now or later."""
     found: list[Any] = []
     for part in (it, *iterators_in(it)):
         if type(part) not in READERS:
             found += gc.get_referents(part)
         elif type(part) is itertools.chain and len(reduced := part.__reduce__()) > 2:
-            # Those that it has not come to yet, or what they show.
+            # The containers that the chain has not reached yet, or the containers of views among them.
             for later in _copy(reduced[2][0], IdentityMap()):
                 found += [later, *(gc.get_referents(later) if type(later) in VIEWS else ())]
     return [x for x in found if is_a(x, (list, tuple, dict, set, frozenset, bytearray))]

@@ -1,4 +1,4 @@
-"""copy.copy() and copy.deepcopy() of objects that copying runs no code of."""
+"""Handlers of copy.copy() and copy.deepcopy(), for objects whose copying runs no user code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fineline.tracing.interp import Call, Handler
 from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES
 from fineline.tracing.segment_trace import SegmentTrace
 
-# What a class may do of its own when it is copied.
+# The methods by which a class may change how it is copied.
 HOOKS = (
     "__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__",
     "__new__",
@@ -30,7 +30,7 @@ HOOKS = (
 
 
 def _notes_reads(trace: SegmentTrace, t: type) -> bool:
-    """Returns whether the class sees every read, and does more than to pass the name on, as a table of other names does."""
+    """Returns whether the class has a ``__getattribute__`` that does more than pass the name on, such as map it to another name."""
     fn = type_info(trace, t).getattribute
     if not watches(trace, t):
         return False
@@ -43,7 +43,7 @@ def _notes_reads(trace: SegmentTrace, t: type) -> bool:
 
 
 def closed_world(trace: SegmentTrace, obj: Any, seen: IdentitySet) -> bool:
-    """Guards an object and all it holds; False if some of it has copying of its own, or is a tensor. ``seen``: what it has met."""
+    """Guards an object and all it contains; False if a part has its own copy methods or is a tensor. ``seen``: the objects checked so far."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or is_a(obj, PINNED) or t is types.FunctionType:
         trace.deferred.settle(obj)
@@ -73,11 +73,11 @@ def closed_world(trace: SegmentTrace, obj: Any, seen: IdentitySet) -> bool:
 
 
 def mark_made(trace: SegmentTrace, obj: Any, seen: IdentitySet | None = None) -> None:
-    """Notes that a copy, and everything new in it, was made here."""
+    """Notes that a copy, and each new object in it, was created in the segment."""
     t = type(obj)
     if t in SINGLETONS or t in VALUES or obj in trace.sources or is_a(obj, PINNED) or t is types.FunctionType:
         return
-    # Not ``made`` itself: the address of an object that is gone may stand in it.
+    # A set apart from ``trace.made``, which may contain the address of an object that is gone.
     seen = IdentitySet() if seen is None else seen
     if obj in seen:
         return
@@ -109,7 +109,7 @@ def _copying(name: str) -> Handler:
         if len(call.args) > 1 or call.kwargs or not closed_world(trace, obj, seen):
             raise call.graph_break("FL410", f"copy.{call.fn.__name__} of a {type(obj).__name__}")
         numbers = {id(x): x for x in seen if type(x) in SYMBOLIC}
-        # A number is its own copy, a symbol for one too.
+        # A number is its own copy, and so is a symbol.
         if id(obj) in numbers:
             return call.finish(obj)
         result = copy.deepcopy(obj, numbers) if call.fn is copy.deepcopy else call.fn(obj)

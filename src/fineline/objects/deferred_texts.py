@@ -1,4 +1,4 @@
-"""Texts of what only the graph knows, as long as nobody reads them: the program makes those that are still there behind it."""
+"""Deferred texts: texts of values that only the graph knows. A program makes those that are still alive after its graph."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
 from fineline.tracing.segment_trace import SegmentTrace
 
-# Of these the classes' own methods make texts. A library may have put others there: then they are in another file.
+# For these, the classes' own methods make the text. A library may have replaced them: the new ones are in another file.
 _TENSORS = frozenset({Tensor, torch.nn.Parameter})
 _METHODS = ("__str__", "__repr__", "__format__")
 _FILES = frozenset({torch._tensor.__file__, torch.nn.parameter.__file__})
 _TUPLES = (tuple, torch.Size)
-# What no number makes an error of, as "c" is.
+# A format specification that raises for no number or for all; "c", for one, is excluded.
 _SPEC = re.compile(r"(.?[<>=^])?[-+ ]?#?0?\d*[,_]?(\.\d+)?[bdeEfFgGnosxX%]?")
 _PERCENT = re.compile(r"%[-#0 +]*\d*(\.\d+)?[dsrfFeEgG%]")
-# Which argument says what the text looks like.
+# The argument of each function that contains the format.
 _PATTERNS: Mapping[Callable, int] = MappingProxyType({str: 1, repr: 1, format: 1, operator.mod: 0, str.format: 0})
 _WHOLE = re.compile(r"%[-#0 +]*\d*(\.\d+)?d")
 _SAMPLES: Mapping[type, Any] = MappingProxyType({torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True})
 
 
 def another_in_python(text: Any) -> Any:
-    """Returns a str or bytes that is equal to ``text``, and another object: those of one letter are one object."""
+    """Returns a new str or bytes object equal to ``text``, unless it has one letter: CPython shares these."""
     return "".join([text, ""]) if type(text) is str else bytes(bytearray(text))
 
 
@@ -60,32 +60,32 @@ else:
 
 
 class Text(NamedTuple):
-    """A text that ``fn(*args)`` makes. ``value``: the text itself, with which the user's code goes on; in fake mode, what stands for it."""
+    """A text that ``fn(*args)`` makes. ``value``: the text, which the user's code continues with; in fake mode, its stand-in."""
 
     value: Any
-    # None: what stands here has come from a graph break, and is bytes perhaps.
+    # None: the value comes from a graph break, and may be bytes.
     fn: Callable[..., str] | None
     args: tuple
-    # Where the user's code makes it.
+    # The place in the user's code that makes it.
     where: str
     place: tuple[CodeType, int] | None
-    # What it depends on beside the numbers in its arguments.
+    # The state, apart from its arguments, that the text depends on.
     state: tuple
 
 
 class Stale(NotReconstructible):
-    """A text that would be another one behind the graph."""
+    """A text that would be different if it were made after the graph."""
 
     error = "FL417"
 
 
 def waiting(interp: Interp, f: Frame, fn: Callable, args: Any) -> str | None:
-    """Returns the text that ``fn(*args)`` makes, if only the graph knows of what; None: it has to be made now."""
+    """Returns the text of ``fn(*args)``, deferred, if only the graph knows its contents; None: it has to be made now."""
     return _noted(interp, f, fn, tuple(args)) if interp.trace.active and _may_wait(interp, f, fn, args) else None
 
 
 def joined(interp: Interp, f: Frame, parts: tuple) -> str:
-    """Texts in a row, some of which nobody has read."""
+    """Returns the concatenation of texts, some of them deferred, as a deferred text."""
     text = _noted(interp, f, _join, parts)
     assert text is not None
     return text
@@ -110,7 +110,7 @@ def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
         return False
     given = [x for n, a in enumerate(args) if n != at for x in (a if type(a) in _TUPLES else (a,))]
     if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
-        # Infinity is no whole number.
+        # Infinity is not an integer.
         return False
     late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.lessons.numbers.specialized_texts) for x in given]
     return None not in late and any(late)
@@ -121,7 +121,7 @@ def _fractional(x: Any) -> bool:
 
 
 def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
-    """Returns whether what the text looks like is known, and raises an error for any number or for none."""
+    """Returns whether the format is known, and raises an error either for all numbers or for none."""
     if not patterns:
         return True
     pattern = patterns[0]
@@ -139,7 +139,7 @@ def _plain(trace: SegmentTrace, fn: Callable, patterns: Any) -> bool:
 
 
 def _late(interp: Interp, x: Any, read: bool) -> bool | None:
-    """Returns whether ``x`` is not known yet, or varies and its text is not ``read``; None: no program can make a text of it later."""
+    """Returns whether ``x`` is still unknown, or varies and its text is not ``read``; None: no program can make its text later."""
     trace, t = interp.trace, type(x)
     if x in trace.deferred.texts:
         return True
@@ -162,7 +162,7 @@ def _own(trace: SegmentTrace, t: type, name: str) -> bool:
 
 
 def _written(trace: SegmentTrace, t: Tensor) -> bool:
-    """Returns whether the graph has written into the memory of ``t`` so far, or the program is to set something of it."""
+    """Returns whether the graph has already written to the memory of ``t``, or the program is going to set one of its attributes."""
     interp = trace.guards.interp
     memory = interp.backing.memory(interp, t)
     return memory.untyped_storage()._cdata in trace.recorder.writes.storages or any([owner is t for owner, *_ in trace.mutations.slots.values()])
@@ -175,7 +175,7 @@ def _state(trace: SegmentTrace, args: tuple) -> tuple:
 
 
 def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
-    # On fakes nothing of the user's runs.
+    # On fakes, no user code runs.
     live = interp.backing.real
     interp.eager.outside, interp.eager.computing = "eager" if live else "", not live
     try:
@@ -183,13 +183,13 @@ def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
             value = interp.native(fn, args, None) if live else _stand_in(interp, f, fn, args)
     except Exception as e:
         let_pass(e)
-        # A graph break raises it as the user's.
+        # The eager call at the graph break raises it.
         return None
     finally:
         interp.eager.outside, interp.eager.computing = "", False
     if type(value) is not str or not value:
         return None
-    # Those of one letter are one object.
+    # CPython shares texts of one letter.
     value = "".join([value, ""])
     forget_dead(interp.trace.deferred.texts)
     interp.trace.deferred.texts[value] = Text(value, fn, args, f"{f.file}:{f.line}", (f.info.code, f.ip - 1), _state(interp.trace, args))
@@ -197,7 +197,7 @@ def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
 
 
 def given(interp: Interp, v: Any, src: Source) -> Any:
-    """Registers a text, or bytes, that differs from call to call: what moves it about guards its type alone. -> what stands for it."""
+    """Registers a text, or bytes, that varies from call to call, and guards only its type while it is just moved; returns its stand-in."""
     trace = interp.trace
     value = another(v)
     if value is v or src.checked:
@@ -208,7 +208,7 @@ def given(interp: Interp, v: Any, src: Source) -> Any:
 
 
 def _stand_in(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str:
-    """Returns what stands for a text in fake mode, if such a text can be made."""
+    """Returns the stand-in for a text in fake mode; raises if such a text cannot be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
         fn(*[tuple([_sample(interp, x) for x in a]) if type(a) in _TUPLES else _sample(interp, a) for a in args])
     return f"<text {len(interp.trace.deferred.texts)} made at {f.file}:{f.line}>"
@@ -222,12 +222,12 @@ def _sample(interp: Interp, x: Any) -> Any:
 
 
 def known_next_time(interp: Interp, text: Text) -> None:
-    """Handles a deferred text that is about to be read: if it contains only numbers that vary, these are constants in the next attempt.
+    """Handles a deferred text that is about to be read: if it contains only varying numbers, these become constants in the next attempt.
 
-    A text that has come from a graph break is guarded from here on, and is no longer deferred.
+    A text from a graph break is guarded from here on, and is no longer deferred.
     """
     if text.fn is None:
-        # It is there: from here on it is one that is guarded.
+        # The text exists, and becomes a guarded value.
         interp.trace.deferred.settle(text.value)
         del interp.trace.deferred.texts[text.value]
         return
@@ -248,7 +248,7 @@ def known_next_time(interp: Interp, text: Text) -> None:
 
 
 def make_first(call: Call, given: Iterable[Any]) -> None:
-    """Sees to it that a call that a graph is to hold is ``given`` no text that has not been made."""
+    """Breaks the graph before a call in a graph that would take a deferred text, among the arguments ``given``, to make the text first."""
     interp = call.interp
     for text in [interp.trace.deferred.texts[a] for a in given if a in interp.trace.deferred.texts]:
         known_next_time(interp, text)
@@ -259,7 +259,7 @@ def make_first(call: Call, given: Iterable[Any]) -> None:
 
 
 def read(text: str) -> None:
-    """Runs where a text has been made because it is needed next."""
+    """Does nothing: the eager call at a graph break that makes a text because it is needed next."""
 
 
 def begin_segment(interp: Interp) -> None:
@@ -271,13 +271,13 @@ def begin_segment(interp: Interp) -> None:
 
 
 def forget_dead(texts: AddressMap[Text]) -> None:
-    """Lets go of texts that nobody holds any more."""
+    """Removes the texts to which only this table refers."""
     for text in [text for text in texts.values() if sys.getrefcount(text.value) == 2]:
         del texts[text.value]
 
 
 def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
-    """Returns the call by which a program makes ``value`` behind its graph."""
+    """Returns the call by which a program makes ``value`` after its graph."""
     text = trace.deferred.texts[value]
     assert text.fn is not None
     tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]

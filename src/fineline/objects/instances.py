@@ -1,4 +1,4 @@
-"""Objects that the captured code makes of classes: what ``type.__call__`` does."""
+"""Instances that the captured code creates: the work of ``type.__call__``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ C_NEW = IdentitySet(
     t.__new__
     for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
 )
-# What walks the iterable that such a class is made of.
+# The functions that read the iterable from which such an instance is created.
 ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
 
 
 def make_instance(call: Call) -> Frame | None:
-    """Does what ``type.__call__`` does: makes an instance and initialises it."""
+    """Does the work of ``type.__call__``: creates an instance and initialises it."""
     interp, trace, cls = call.interp, call.trace, call.fn
     args, kwargs = call.args, call.kwargs
     info = type_info(trace, cls)
@@ -38,7 +38,7 @@ def make_instance(call: Call) -> Frame | None:
     if not is_a(init := info.look(trace, "__init__")[1], (types.FunctionType, types.WrapperDescriptorType)):
         raise call.graph_break("FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}")
     if trace.active and info.look(trace, "__del__")[1] is not None:
-        # What no program makes has no end.
+        # No program repeats the end of an object that it does not create.
         raise call.graph_break("FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it")
     initialise = Delivery(_initialise, call.then, cls, args, kwargs)
     if is_a(new, types.FunctionType):
@@ -49,7 +49,7 @@ def make_instance(call: Call) -> Frame | None:
     if new is object.__new__:
         obj = cls.__new__(cls) if init is not object.__init__ else cls.__new__(cls, *args, **(kwargs or {}))
     else:
-        # The others are made empty, and filled by their __init__.
+        # The other classes are created empty, and their ``__init__`` fills them.
         at_once = not issubclass(cls, (list, dict, set, deque, property))
         if at_once and not all([c_access.may_walk(trace, a) for a in args]):
             if new in ITEMS_OF and len(args) == 1 and not kwargs and not is_a(args[0], Tensor):
@@ -64,7 +64,7 @@ def make_instance(call: Call) -> Frame | None:
 
 
 def _made_of(interp: Interp, f: Frame, items: Any, then: Delivery | None, cls: type) -> Frame | None:
-    """Makes an instance of a subclass of tuple or frozenset from the items of an iterable."""
+    """Creates an instance of a subclass of tuple or frozenset from the items of an iterable."""
     obj: Any = (tuple if issubclass(cls, tuple) else frozenset).__new__(cls, items)
     interp.trace.made.add(obj)
     return interp.finish(f, obj, then)

@@ -1,4 +1,4 @@
-"""Introspection by code: frames, names, exceptions and signatures."""
+"""Handlers of introspection: frames, names, exceptions and signatures."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ REFERENT = weakref.ref.__call__
 
 
 def load_cell(interp: Interp, cell: types.CellType) -> Any:
-    """Returns the contents of a cell, guarded if the cell existed before."""
+    """Returns the contents of a cell, guarded if the cell existed before the segment."""
     value = cell.cell_contents
     trace = interp.trace
     src = trace.sources.get(cell)
     if src is not None and not trace.mutations.wrote(cell):
-        # Under its variable's name what changes is found again in later calls.
+        # The variable's name identifies a varying value in later calls.
         return trace.read(value, trace.guards.access(src, "cell", src.variable(), value))
     return value
 
@@ -46,14 +46,14 @@ def _locals(call: Call) -> Frame | None:
 
 
 def _users(f: Frame) -> Frame:
-    """Returns the frame that a C function sees as its caller, also if `map` or the like calls it."""
+    """Returns the frame that a C function sees as its caller, even if `map` or the like calls it."""
     while is_own(f.info.code) and f.back is not None:
         f = f.back
     return f
 
 
 def _namespace(interp: Interp, f: Frame) -> Any:
-    """Returns a frame's names. A function has one dict for them, brought up to date at each look; what else has been written there stays."""
+    """Returns a frame's names as a dict. A function has one such dict, updated at each call; other entries in it stay."""
     f = _users(f)
     trace, code = interp.trace, f.info.code
     out = f.extras.namespace
@@ -85,7 +85,7 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
 
 
 def _get_frame(call: Call) -> Frame | None:
-    """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no instruction reads any more."""
+    """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no later instruction reads."""
     codes = [frame.info.code for frame in stack(call.frame)]
     if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.functions.inspected.issuperset(codes):
         _look_at(call.interp, call.frame)
@@ -112,7 +112,7 @@ def _of_frame(call: Call) -> Frame | None:
 
 
 def _evaluate(call: Call) -> Frame | None:
-    """Handles eval() and exec(), which look up names in the frame that calls them."""
+    """Handles eval() and exec(), which look up names in the calling frame."""
     if len(call.args) < 2 or call.args[1] is None:
         names = call.args[2] if len(call.args) > 2 and call.args[2] is not None else _namespace(call.interp, call.frame)
         call.args = [*call.args[:1], _users(call.frame).globals, names]
@@ -158,14 +158,14 @@ def _exception(call: Call) -> Frame | None:
 
 
 def _call_weakref(call: Call) -> Frame | None:
-    """Handles ``ref()``: guards that it is the same object, which the program references weakly."""
+    """Handles ``ref()``: guards that the referent is the same object, to which the program holds a weak reference."""
     trace = call.trace
     ref = call.args[0]
-    # Not ref(): a subclass, such as WeakMethod, may answer another thing.
+    # Without ref(): a subclass, such as WeakMethod, may return another object.
     obj = REFERENT(ref)
     src = trace.sources.get(ref)
     if src is None and trace.active and ref in trace.made:
-        # Whether the object still lives then is for that call to say.
+        # Only the call itself can find out whether the object is still alive then.
         raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here")
     if src is not None and trace.active:
         trace.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
@@ -175,7 +175,7 @@ def _call_weakref(call: Call) -> Frame | None:
 
 
 def _refer(call: Call) -> Frame | None:
-    """Handles ``weakref.ref`` of an object from outside without another weak reference, which would be the same object."""
+    """Handles ``weakref.ref`` of an existing object without another weak reference, which CPython would return again."""
     trace, args = call.trace, call.args
     plain = len(args) == 1 and not call.kwargs and args[0] in trace.sources and type(args[0]).__weakrefoffset__ > 0
     if trace.active and plain and (is_a(args[0], dict) or c_access.hashable(args[0])):
@@ -190,7 +190,7 @@ def _same_target(ref: Any, other: Any) -> bool:
 
 
 def _signature(call: Call) -> Frame | None:
-    """Handles ``inspect.signature`` of a function: it follows from the code and the defaults, which are guarded."""
+    """Handles ``inspect.signature`` of a function: the result depends on the code and the defaults, which are guarded."""
     trace, args = call.trace, call.args
     target = args[0].__func__ if is_a(args[0], types.MethodType) else args[0]
     if not trace.active or not is_a(target, types.FunctionType) or len(args) > 1 or call.kwargs:
@@ -207,7 +207,7 @@ def _signature(call: Call) -> Frame | None:
                 trace.read_absent(d, src, name)
         wrapped = d.get("__wrapped__")
     result = call.fn(*args)
-    # The parameters' dict is reached through what shows it alone.
+    # The dict of the parameters is reached only through its mappingproxy.
     trace.made.update((result, result.parameters, shown_by.__get__(result.parameters, MappingProxyType), *result.parameters.values()))
     trace.kept.append(result)
     return call.finish(result)
@@ -261,7 +261,7 @@ def global_value(interp: Interp, f: Frame, name: str) -> Any:
         return cache[name]
     src = trace.sources.get(g)
     if is_own(f.info.code):
-        # What stands for C code asks nothing that anybody could change.
+        # Polyfills read only names that no user code changes.
         value = g[name] if name in g else f.builtins[name]
         if not is_value(value):
             trace.pin(value, name)

@@ -1,4 +1,4 @@
-"""Python's iterators that the interpreter's iterators replace, for code that can tell the difference."""
+"""Stand-ins of the interpreter for Python's iterators, and how the real ones are rebuilt for code that can tell the difference."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _gone_on(make: Callable[[Any], Iterator[Any]]) -> Callable[[Any, int], Itera
 
 
 SET_ITERATOR: type = type(iter(set()))
-# Iterators over dicts and sets, which would reduce to a list's -> how one over the very table is made that has gone as far.
+# Iterators over dicts and sets, which `__reduce__` would convert to list iterators: how to make one over the same table that is as far advanced.
 TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingProxyType(
     {
         SET_ITERATOR: _gone_on(iter),
@@ -74,18 +74,18 @@ TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingPro
 
 
 def table_recipe(it: Any) -> Recipe | None:
-    """Returns how an iterator over a dict or a set is made again; None: it is none."""
+    """Returns the recipe for an iterator over a dict or a set; None for other objects."""
     make = TABLE_ITERATORS.get(type(it))
     if make is None:
         return None
     found = [x for x in gc.get_referents(it) if is_a(x, (dict, set, frozenset))]
-    # One that has ended holds its table no more.
+    # An iterator that has ended no longer refers to its table.
     table = found[0] if found else set() if type(it) is SET_ITERATOR else {}
     return Recipe(make, (table, len(table) - it.__length_hint__()))
 
 
-# Stand-in -> the type that it is to the captured code.
-# A dict, and no proxy: it is asked at most calls.
+# The type that each stand-in has in captured code.
+# A dict instead of a proxy, because most calls read it.
 KINDS: Mapping[type, type] = {
     InterpretedGenerator: GeneratorType,
     FakeTensor: Tensor,
@@ -105,16 +105,16 @@ KINDS: Mapping[type, type] = {
 
 
 def _named_as(stand_in: type, kind: type) -> None:
-    """Has C call the objects of one class by the name of another, as where it says what they can't do."""
+    """Names a stand-in class after the C class, because error messages of C contain the name."""
     stand_in.__name__ = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-# Those that are written here, in Python: generators and iterators.
+# The stand-ins that are written in Python: generators and iterators.
 WRITTEN = frozenset([stand_in for stand_in in KINDS if stand_in.__module__.partition(".")[0] == "fineline"])
 for _stand_in in WRITTEN:
     _named_as(_stand_in, KINDS[_stand_in])
 
-# A method of such a stand-in -> that of the type that it stands for.
+# Each method of such a stand-in: the method of the type that it stands for.
 METHODS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {
         vars(stand_in)[name]: getattr(KINDS[stand_in], name)
@@ -126,7 +126,7 @@ METHODS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
 
 
 def is_method_of_stand_in(v: Any) -> bool:
-    """Returns whether ``v`` is a method bound to a generator or an iterator that is written here: eager code needs that of the real one."""
+    """Returns whether ``v`` is a method bound to a generator or iterator stand-in written in Python: eager code needs the real one's method."""
     return type(v) is MethodType and type(v.__self__) in WRITTEN
 
 
@@ -167,15 +167,15 @@ def _pairwise(v: t.Pairwise) -> Recipe:
 
 def _groupby(v: t.GroupBy) -> Recipe | None:
     if v.group is not None and sys.getrefcount(v.group) > 2:
-        # The group, which somebody else has, takes its items from this very one.
+        # Other code holds the group, which takes its items from this iterator.
         return None
     if not v.started and not v.targeted:
         return Recipe(itertools.groupby, (v.source, v.key))
-    # One whose group has taken its item has no state that C would take.
+    # C has no state for an iterator whose group has taken its item.
     return Recipe(itertools.groupby, (v.source, v.key), state=((v.value, v.target, v.current_key),)) if v.started and v.targeted else None
 
 
-# How far each is shows in its fields.
+# The fields of each stand-in contain its position.
 _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
     {
         i.Map: lambda v: Recipe(builtins.map, (v.function, *v.sources)),
@@ -203,6 +203,6 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
 )  # fmt: skip
 
 def recipe_of(v: Any) -> Recipe | None:
-    """Returns how the iterator is made which ``v`` stands for; None: it stands for none, or it can't be made any more."""
+    """Returns the recipe for the iterator that ``v`` stands for; None: ``v`` is not a stand-in, or its iterator cannot be rebuilt any more."""
     recipe = _RECIPES.get(type(v))
     return None if recipe is None else recipe(v)

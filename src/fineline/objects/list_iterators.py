@@ -1,7 +1,7 @@
-"""Iterators made here over lists that existed before: each item is a read of its own, and the length is guarded where the list ends.
+"""Iterators created in a segment over existing lists: each item is read with its own guard, and the length is guarded at the list's end.
 
-A list that C reads as a whole is guarded as a whole. `iter`, `enumerate` and `zip` read one item at a time, and so does what asks them.
-Two calls whose lists differ behind the last item that was read, before a graph break say, have one program.
+A list that C reads as a whole is guarded as a whole. `iter`, `enumerate` and `zip`, and the code that uses them, read item by item.
+Two calls whose lists differ only after the last item that was read, for example before a graph break, share one program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Unread(NamedTuple):
 
 
 def unread_lists(trace: SegmentTrace, it: Any) -> list[Unread]:
-    """Returns the iterators over unread lists that ``it`` consists of."""
+    """Returns the iterators over unread lists among ``it`` and the iterators that it reads."""
     found = []
     for each in list_iterators(it):
         _, (held,), *state = each.__reduce__()
@@ -39,7 +39,7 @@ def unread_lists(trace: SegmentTrace, it: Any) -> list[Unread]:
 
 
 def reversed_recipe(trace: SegmentTrace, it: Any) -> Recipe | None:
-    """Returns how an iterator from the end of an unread list is made again, whatever the list's length; None for others."""
+    """Returns the recipe for a reversed iterator over an unread list, independent of the list's length; None for others."""
     if type(it) is not REVERSED_ITERATOR or not (found := unread_lists(trace, it)):
         return None
     (unread,) = found
@@ -50,14 +50,14 @@ def reversed_recipe(trace: SegmentTrace, it: Any) -> Recipe | None:
 
 
 def reversed_behind(held: list, taken: int) -> Iterator[Any]:
-    """Returns an iterator from the end of a list that has given so many items."""
+    """Returns a reversed iterator over a list from which ``taken`` items have been taken."""
     it = reversed(held)
     it.__setstate__(len(held) - 1 - taken)
     return it
 
 
 def next_item(trace: SegmentTrace, it: Any) -> Any:
-    """Returns the next item of an iterator of C's; guards what it reads of unread lists, and the length of one that ends."""
+    """Returns the next item of a C iterator; guards the items read from unread lists, and the length of a list that ends."""
     t = type(it)
     if t is LIST_ITERATOR and trace.active:
         return _next_of_one(trace, it, it)
@@ -65,7 +65,7 @@ def next_item(trace: SegmentTrace, it: Any) -> Any:
         return next(it)
     if t is enumerate and type(inner := it.__reduce__()[1][0]) is LIST_ITERATOR:
         return _next_of_one(trace, it, inner)
-    # Two that read one iterator take its items in turn.
+    # Two parts that read one iterator share its items.
     found = IdentityMap([(unread.iterator, unread) for unread in unread_lists(trace, it)]).values()
     if found and any([trace.mutations.wrote(unread.held) for unread in found]):
         trace.expand(it)
@@ -80,8 +80,8 @@ def next_item(trace: SegmentTrace, it: Any) -> Any:
 
 
 def _next_of_one(trace: SegmentTrace, it: Any, inner: Any) -> Any:
-    """Returns the next item of the iterator ``inner`` over a list, or of `enumerate` of it: what most loops ask for, at little cost."""
-    # Not by ``__reduce__``, which takes as long as the rest: most lists are made here. One that has ended has none.
+    """Returns the next item of the list iterator ``inner``, or of `enumerate` over it: a fast path for most loops."""
+    # Without ``__reduce__``, which takes as long as the rest: most lists are created in the segment. An ended iterator has no list.
     lists = gc.get_referents(inner)
     src = trace.sources.get(lists[0]) if lists else None
     if src is None or lists[0] in trace.containers.expanded:
@@ -103,11 +103,11 @@ def _next_of_one(trace: SegmentTrace, it: Any, inner: Any) -> Any:
 
 
 def _taken(trace: SegmentTrace, unread: Unread) -> list[Any]:
-    """Guards what has been taken from a list since ``unread`` was noted, and its length if it has ended; -> the items."""
+    """Guards the items taken from a list since ``unread`` was noted, and its length if it has ended; returns the items."""
     held, src = unread.held, unread.source
     state = unread.iterator.__reduce__()[2:]
     if type(unread.iterator) is REVERSED_ITERATOR:
-        # By how far each is from the end: so that the length may be any.
+        # Guards each item by its distance from the end, so that the length may vary.
         places = range(unread.at, state[0] if state else -1, -1)
         items = [trace.read(held[i], trace.guards.access(src, "member", ItemFromEnd(i - len(held)), held[i])) for i in places]
     else:
@@ -118,7 +118,7 @@ def _taken(trace: SegmentTrace, unread: Unread) -> list[Any]:
 
 
 def _with_read(it: Any, value: Any, items: IdentityMap[Iterator[Any]]) -> Any:
-    """Returns ``value``, which ``it`` gave, with what the code goes on with for each item in it: a symbol for a number that varies."""
+    """Returns ``value``, the result of ``it``, with each item in it replaced by its registered form: a symbol for a varying number."""
     t = type(it)
     if t in OVER_LISTS:
         return next(items[it]) if it in items else value

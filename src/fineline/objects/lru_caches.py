@@ -1,4 +1,4 @@
-"""Calls of functions that functools.lru_cache has wrapped: what the user's cache holds is read out of it and guarded, and programs make the hit."""
+"""Calls of functions wrapped by functools.lru_cache: the result is read from the user's cache and guarded, and programs repeat the hit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ATTRIBUTES = LRU_TYPE.__dict__["__dict__"]
 
 
 class Entry:
-    """The result in a cache for one call, as a member of the cached function. Reading it is not a hit, and raises a KeyError if there is none.
+    """Reads the result for one call from a cache as a member of the cached function. This is not a hit; raises KeyError if there is no entry.
 
     The dict of a cache without bound contains ``key: result``; otherwise it contains ``key: link``, and another key reuses a link once the
     cache is full. Therefore the result of a link is found in the pairs that the function refers to, unless no link can have been reused since.
@@ -54,12 +54,12 @@ class Entry:
 
     @property
     def full(self) -> bool:
-        """Returns whether a miss drops another entry, or is not kept."""
+        """Returns whether a miss drops another entry, or its result is not kept."""
         return self.most is not None and len(self.cache) >= self.most
 
 
 class _Later:
-    """The function, but for the first call: that was made when the call was captured on fakes, or before that in vain."""
+    """Calls the function except for the first time: the capture on fakes, or an attempt before it, has already made that call."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn
@@ -87,7 +87,7 @@ def call_cached(call: Call) -> Frame | None:
         return call.finish(trace.pin(fn(*args, **kwargs), "type").value)
     graph_break = call.graph_break("FL418", f"{getattr(fn, '__name__', 'a function')} keeps a cache of its results")
     src = _source(trace, fn)
-    # After a graph break, a root may be a function that each call makes anew.
+    # After a graph break, a root may be a function that each call creates.
     if src is None or src.op == "root" or not all([_keyed(trace, a) for a in values]):
         raise graph_break
     entry = _entry(fn, src, args, kwargs)
@@ -100,7 +100,7 @@ def call_cached(call: Call) -> Frame | None:
     caller, held, again = fn, _holds(entry, fn), _made_before(trace, fn, entry)
     if not held:
         if entry.full or not (is_a(wrapped, types.FunctionType) and closed(wrapped)):
-            # Once it is there, a program without a graph break is another one.
+            # After the entry is added, another program without a graph break is captured.
             trace.guards.check(trace.pin(entry.cache, f"{fn.__name__}.cache"), "absent", entry.key, ("absent", entry.key))
             raise graph_break
         try:
@@ -123,7 +123,7 @@ def call_cached(call: Call) -> Frame | None:
 
 
 def _made_before(trace: SegmentTrace, fn: Any, entry: Entry) -> bool:
-    """Returns whether this very call has been made in an attempt that was taken back."""
+    """Returns whether this call was already made in an attempt that was undone."""
     ahead = trace.mutations.ahead
     at = next((i for i, (one, key) in enumerate(ahead) if one is fn and key == entry.key), None)
     if at is not None:
@@ -132,7 +132,7 @@ def _made_before(trace: SegmentTrace, fn: Any, entry: Entry) -> bool:
 
 
 def _behind(interp: Interp, fn: Any, values: list) -> types.FunctionType | None:
-    """Returns the function whose results ``fn`` keeps, if it can be run through in its place, as there are numbers among ``values`` that vary."""
+    """Returns the function that ``fn`` caches, if it can be captured instead because some of ``values`` are numbers that vary."""
     trace, found = interp.trace, _referents(fn)
     inner = found[-4] if len(found) > 5 else None
     if trace.symbols is None or not any(map(holds, values)) or type(inner) is not types.FunctionType or not closed(inner, False):
@@ -147,7 +147,7 @@ def _behind(interp: Interp, fn: Any, values: list) -> types.FunctionType | None:
 
 
 def _fixed(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether ``a`` is a number, varying or not, or another value, or an object that a cache holds, which nobody changes."""
+    """Returns whether ``a`` is a number, varying or not, or another value, or an object from a cache, which nobody changes."""
     if type(a) in (tuple, torch.Size):
         return all([_fixed(trace, item) for item in a])
     src = trace.sources.get(a)
@@ -168,7 +168,7 @@ def _holds(entry: Entry, fn: Any) -> bool:
 
 
 def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
-    """Returns the entry of this call in the cache of ``fn``, whether there is one or not; None: C's object is not laid out as known."""
+    """Returns the entry of this call in the cache of ``fn``, whether it exists or not; None: the C object has an unknown layout."""
     found = _referents(fn)
     parameters = _ATTRIBUTES.__get__(fn).get("cache_parameters")
     if len(found) < 6 or type(found[-5]) is not dict or type(found[-3]) is not object or not is_a(parameters, types.FunctionType):
@@ -189,7 +189,7 @@ def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
 
 
 def _referents(fn: Any) -> list:
-    """Returns what C's object holds: ..., the dict of its entries, the function, three more."""
+    """Returns the referents of the C object. At the end: the dict of entries, the cached function, the mark before keywords, and two others."""
     found = gc.get_referents(fn)
     if found and found[-1] is _ATTRIBUTES.__get__(fn):
         found.pop()
@@ -197,11 +197,11 @@ def _referents(fn: Any) -> list:
 
 
 def _keyed(trace: SegmentTrace, a: Any) -> bool:
-    """Returns whether a cache finds ``a`` by what guards know of it, without asking the user's code: a plain value, or an object compared by identity."""
+    """Returns whether a cache finds ``a`` without user code and guards identify it: a plain value, or an object compared by identity."""
     if type(a) is tuple:
         return all([_keyed(trace, item) for item in a])
     if is_a(a, type) and a in trace.classes.local:
-        # Each call makes another, for which there is another entry.
+        # Each call creates another class, with another entry.
         return False
     if is_value(a):
         return a == a and c_access.may_compare(trace, a)
@@ -212,7 +212,7 @@ def _keyed(trace: SegmentTrace, a: Any) -> bool:
 
 
 def lasts(trace: SegmentTrace, v: Any) -> bool:
-    """Returns whether ``v``, a class or what classes are parameterized with, is the same object at each call; guarded."""
+    """Returns whether ``v``, a class or a parameter of one, is the same object at each call; guards that."""
     if type(v) in (tuple, list):
         return all([lasts(trace, item) for item in v])
     if is_a(v, type):
@@ -227,11 +227,11 @@ def lasts(trace: SegmentTrace, v: Any) -> bool:
 
 
 def closed(fn: types.FunctionType, values: bool = True) -> bool:
-    """Returns whether a function's result depends on its arguments and on names of modules, classes, functions and plain values alone, and it sets none.
+    """Returns whether a function's result depends only on its arguments and on names of modules, classes, functions and plain values.
 
-    ``values``: whether there may be such plain values.
+    ``values``: whether such plain values are allowed. A function that sets globals or attributes does not qualify.
 
-    What those do counts for nothing here: a cached function is called at any time, or not at all, and whoever wrote it knows that.
+    The effects of the functions that it calls do not count: a cached function runs at any call or not at all, and its author accepts that.
     """
     if fn.__closure__:
         return False

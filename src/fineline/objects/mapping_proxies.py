@@ -1,4 +1,4 @@
-"""The dict of a mappingproxy, such as a class's own dict, of which code reads single names."""
+"""The dict of a mappingproxy, such as a class's own dict, from which code reads single names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 
 def shown(trace: SegmentTrace, proxy: MappingProxyType) -> Any:
-    """Returns what ``proxy`` shows; what is read of it then is guarded as it is read."""
+    """Returns the dict of ``proxy``; later reads guard the entries that they read."""
     inner = shown_by.__get__(proxy, MappingProxyType)
     src = trace.sources.get(proxy)
     if src is not None:

@@ -1,4 +1,4 @@
-"""NumPy's numbers from outside: for those that vary, operators and conversions take symbols, as for Python's."""
+"""NumPy scalars from before the segment: operators and conversions take symbols for those that vary, as for Python's numbers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from fineline.tracing.identity_guards import Number
 from fineline.tracing.segment_trace import SegmentTrace
 
 ITEM = Number(np.generic.item)
-# What gives a number of Python's, and asks for no more than its value.
+# Functions that return a Python number and depend only on the value.
 CONVERSIONS = frozenset({float, int, operator.index, np.generic.item})
 
-# Compared with those of Python's, they are compared as these are. (Of others, the one of Python's is rounded first.)
+# NumPy types that compare with Python's numbers as these Python types do. (For other types, NumPy rounds the Python number first.)
 ALIKE: Mapping[type, type] = MappingProxyType({np.float64: float, np.int64: int})
 SMALL = 2**53
 
 
 def among(values: Any) -> bool:
-    """Returns whether one of NumPy's is among ``values``, or in a list or tuple there."""
+    """Returns whether there is a NumPy scalar among ``values``, or in a list or tuple there."""
     return any([type(a) in NUMPY_SCALARS or (type(a) in (list, tuple) and among(a)) for a in values])
 
 
 def symbol_for(trace: SegmentTrace, a: Any) -> Any:
-    """Returns what stands for ``a`` where its value alone counts, also in a tuple or a slice: a symbol if it is known to vary, else ``a`` itself."""
+    """Returns a symbol for ``a`` if it is known to vary, else ``a`` itself, also in a tuple or slice; the caller must depend only on the value."""
     t = type(a)
     if t in NUMBERS and trace.active and (src := trace.deferred.numbers.get(a)) is not None:
         number = np.generic.item(a)
-        # Also where it is no symbol yet: that it differs shows when this is read again.
+        # Reads it even if it is not a symbol yet: the next read finds out whether it varies.
         found = trace.read(number, trace.guards.access(src, "member", ITEM, number))
         return found if type(found) in SYMBOLIC else a
     if t is tuple:
@@ -46,7 +46,7 @@ def symbol_for(trace: SegmentTrace, a: Any) -> Any:
 
 
 def converts(fn: Any, args: Any) -> bool:
-    """Returns whether a number of Python's does as well for ``fn``; floats are no indices, and the error names their type."""
+    """Returns whether ``fn`` takes a Python number equally well; a float is not an index, and the error message contains its type."""
     return fn in CONVERSIONS and len(args) == 1 and (fn is not operator.index or is_a(args[0], np.integer))
 
 
@@ -55,7 +55,7 @@ def symbols_for(trace: SegmentTrace, values: Any) -> list:
 
 
 def answered(trace: SegmentTrace, op: Callable, a: Any, b: Any) -> np.bool_ | None:
-    """Returns a comparison of a number that varies with one of Python's; None if it is none."""
+    """Returns a comparison of a varying NumPy scalar with a Python number; None if this is not such a comparison."""
     symbol: Any
     other: Any
     if ALIKE.get(type(a)) is type(b):

@@ -1,6 +1,6 @@
-"""Which plain-Python function stands in for which C callable, where that would call back into Python code.
+"""The polyfills: the Python function for each C callable that may call back into Python code.
 
-The interpreter runs a polyfill in place of its C original when an argument is a Python callback, or an iterator, item, key or
+The interpreter runs a polyfill instead of the C original when an argument is a Python callback, or an iterator, item, key or
 value whose special methods are written in Python. Keys are as in `callable_table`, which joins them to the rows: functions, types, and
 unbound methods. A classmethod is keyed by its descriptor, and its polyfill takes the class. A type's value may be a class.
 """
@@ -29,18 +29,18 @@ from fineline.cpython.library_sources import python_functions
 
 
 def _in_python(module: ModuleType, accelerator: str, names: str) -> Mapping[Callable[..., Any], Callable[..., Any]]:
-    """Returns the library's own functions in Python for those of C's that have these names."""
+    """Returns the library's own Python versions of the C functions with these names."""
     found = python_functions(module, accelerator)
     return MappingProxyType({getattr(module, name): found[name] for name in names.split() if name in found and hasattr(module, name)})
 
 
 def _of_lists(in_c: Callable[..., Any], in_python: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of a heap: one that is no list, or is empty, is for C to refuse, and compares nothing."""
+    """Wraps a heap function: C handles a heap that is empty or not a list, because it raises or compares nothing."""
     return lambda heap, /, *item: in_python(heap, *item) if type(heap) is list and heap else in_c(heap, *item)
 
 
 def _within_bounds(search: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that searches a sequence, with what C makes of its bounds: -1 is none at all."""
+    """Wraps a search function with C's treatment of its bounds: an upper bound of -1 means none."""
 
     def bisect(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> int:
         low, high = operator.index(lo), -1 if hi is None else operator.index(hi)
@@ -52,7 +52,7 @@ def _within_bounds(search: Callable[..., Any]) -> Callable[..., Any]:
 
 _BISECT = _in_python(bisect, "_bisect", "bisect_left bisect_right")
 _HEAPQ = _in_python(heapq, "_heapq", "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace")
-# The functions of bisect and heapq, which compare what they are given.
+# The functions of bisect and heapq, which compare their arguments.
 ORDERED: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {fn: _within_bounds(search) for fn, search in _BISECT.items()} | {fn: _of_lists(fn, change) for fn, change in _HEAPQ.items()}
 )

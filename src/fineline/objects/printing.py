@@ -1,4 +1,4 @@
-"""Printing in C: checks whether it runs Python code, and values for the symbolic numbers that it prints."""
+"""Printing in C: checks whether it runs Python code, and replaces the symbolic numbers that it prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ATTRIBUTE = re.compile(r"\{[^{}:!]*\.")
 
 
 def asks(fn: Any, given: Any) -> bool:
-    """Returns whether ``fn`` is to read attributes of what it is ``given``, as a pattern says."""
+    """Returns whether the format method ``fn`` reads attributes of its arguments, because the format contains a field with one."""
     return fn in _FORMATS and is_a(given[0], str) and _ATTRIBUTE.search(given[0]) is not None
 
 
@@ -32,7 +32,7 @@ def written_out(value: Any, within: tuple[int, ...] = ()) -> Any:
     if is_a(value, dict):
         items: Any = list((OrderedDict if is_a(value, OrderedDict) else dict).values(value))
     elif is_a(value, (tuple, list, deque)):
-        # Symbolic numbers have no hash: there are none in sets.
+        # Symbolic numbers have no hash, so that sets contain none.
         items = value
     else:
         return value
@@ -41,7 +41,7 @@ def written_out(value: Any, within: tuple[int, ...] = ()) -> Any:
 
 
 def _like(value: Any, t: type, items: list) -> Any:
-    """Returns a container like ``value`` that holds ``items``, without a call of the user's class."""
+    """Returns a container like ``value`` with these ``items``, without calling the user's class."""
     if t is torch.Size:
         return torch.Size(items)
     if is_a(value, tuple):

@@ -1,4 +1,4 @@
-"""What a class has under a name: looked up once in a segment, told apart by how it behaves, and guarded."""
+"""The attributes of classes: each is looked up once in a segment, classified by its behaviour, and guarded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 MISSING = object()
 OPERATOR_SPACES = (torch._ops.OpOverloadPacket, torch._ops.OpOverload, torch._ops._OpNamespace, torch._ops._Ops)
 
-# How a name found on a type behaves. Kinds below METHOD take precedence over the instance's own dict.
+# The behaviours of a class attribute. Kinds below METHOD take precedence over the instance's own dict.
 ABSENT, PROPERTY, C_DATA, PY_DATA, METHOD, STATIC, CLASS, C_OTHER, PY_OTHER, PLAIN = range(10)
 
 C_DATA_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -33,24 +33,24 @@ C_METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types
 MODULE_GETATTR = nn.Module.__getattr__
 TYPE_MRO = type.__dict__["__mro__"]
 TYPE_DICT = type.__dict__["__dict__"]
-# C types of these modules read attributes as `object` does, apart from the ones named; any other C type may do as it likes.
+# C types from these modules read attributes as `object` does, except `NOT_GENERIC`; other C types may have their own way.
 GENERIC_MODULES = frozenset(
     ("builtins", "collections", "functools", "itertools", "types", "re", "_thread", "operator", "_io", "torch._C", "torch", "_collections_abc")
 )
 NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType, super)
 PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
-# Classes whose instances' attributes are not read as `object` reads them, whatever the class has: `attribute_reads.OF_CLASSES`.
+# Classes whose instances are not read as `object` reads them, whatever the class defines: `attribute_reads.OF_CLASSES`.
 SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, *OPERATOR_SPACES, *SYMBOLIC})
 
 
 def _may_change(cls: type) -> bool:
-    """Returns whether attributes of ``cls`` can be assigned; what stands for C's iterators changes no more than they do."""
+    """Returns whether attributes of ``cls`` can be assigned; stand-ins for C types count as unchangeable, as these are."""
     return bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
 
 
 class TypeInfo:
-    """A type's names, looked up once in a segment and guarded there."""
+    """The attributes of a class, each looked up and guarded once in a segment."""
 
     __slots__ = (
         "behind", "cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "loaders", "ordinary",
@@ -61,12 +61,12 @@ class TypeInfo:
         self.cls = cls
         self.heap = _may_change(cls)
         self.found: dict[str, tuple[int, Any]] = {}
-        # How an attribute of an instance is read, by its name: `attribute_reads.loaders_of` finds it once.
+        # The loaders for an attribute of an instance, by name: `attribute_reads.loaders_of` finds them once.
         self.loaders: dict[str, tuple[Callable[..., Any], ...]] = {}
-        # What ``super()`` finds for an instance, by the class that asks and the name.
+        # The attributes that ``super()`` finds for an instance, by the calling class and the name.
         self.behind: dict[tuple[type, str], tuple[int, Any]] = {}
         local = issubclass(cls, threading.local)
-        # C may keep attributes in a dict that it does not show: asyncio's tasks do.
+        # C may keep attributes in a dict that it does not expose, as asyncio's tasks do.
         self.hides_dict = cls.__dictoffset__ != 0 and not local and raw_lookup(cls, "__dict__") is MISSING
         self.has_dict = local or (cls.__dictoffset__ != 0 and not self.hides_dict)
         _, self.getattribute = self.look(trace, "__getattribute__")
@@ -74,10 +74,10 @@ class TypeInfo:
         self.generic = owner is not None and owner.__module__ in GENERIC_MODULES and owner not in NOT_GENERIC and not self.hides_dict
         kind, g = self.look(trace, "__getattr__")
         self.getattr_fn = g if kind else None
-        # One that is called in another way reads attributes its own way.
+        # A Python ``__getattr__`` that is not a plain function makes the class read attributes in its own way.
         self.generic = self.generic and (is_a(g, types.FunctionType) or not in_python(g))
         self.is_module = g is MODULE_GETATTR
-        # Whether the class alone says how its instances' attributes are read. Most are of such: nothing more is asked of the type.
+        # Whether only the class decides how its instances' attributes are read. Most do: then no further check is needed.
         self.ordinary = cls not in STANDING and SPECIAL_CLASSES.isdisjoint(TYPE_MRO.__get__(cls))
         self.setattr_fn: Any = MISSING
 
@@ -96,9 +96,9 @@ class TypeInfo:
             mro = TYPE_MRO.__get__(self.cls)
             entry = ABSENT, None
             for cls in mro[[k is this for k in mro].index(True) + 1 :]:
-                # If a class gets the name later, looking it up there finds something else than now.
+                # If the class gets the name later, a lookup there would find another attribute.
                 info = trace.namespaces.types.get(cls)
-                # Nothing else is asked of most of these classes: each `TypeInfo` would look up and guard three names.
+                # Most of these classes are used for nothing else: a new `TypeInfo` would look up and guard three names of each.
                 found = info.look(trace, name) if info is not None else classify(trace, cls, name, _may_change(cls))
                 if name in TYPE_DICT.__get__(cls):
                     entry = found
@@ -168,14 +168,14 @@ def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int
                     trace.adopt(descr, src)
         t = type(descr)
         if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
-            # The class may be assigned.
+            # The attribute's ``__class__`` may be assigned.
             trace.guards.check(src, "type", t)
             _guard_descriptor(trace, descr)
     return kind_of(descr), descr
 
 
 def _guard_descriptor(trace: SegmentTrace, descr: Any) -> None:
-    """Guards how something that a class holds behaves: it follows from the methods of its own class, which may change."""
+    """Guards how a class attribute behaves: the methods of its own class, which may change, decide that."""
     t = type(descr)
     if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
         info = type_info(trace, t)
@@ -196,12 +196,12 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
 
 
 def special_method(trace: SegmentTrace, t: type, name: str) -> Any:
-    """Returns what Python finds under ``name`` in a class and its bases, guarded while something is captured."""
+    """Returns the attribute ``name`` of a class and its bases, guarded while a segment is captured."""
     return type_info(trace, t).look(trace, name)[1] if trace.active else raw_lookup(t, name)
 
 
 def in_python(method: Any) -> bool:
-    """Returns whether a special method, as it was found on a class, may run Python code: then it is no method of C's, but need not be a function."""
+    """Returns whether a special method found on a class may run Python code: it is then not a C method, but need not be a function."""
     t = type(method)
     if t in PYTHON_CALLABLES:
         return True
@@ -209,5 +209,5 @@ def in_python(method: Any) -> bool:
 
 
 def watches(trace: SegmentTrace, t: type) -> bool:
-    """Returns whether the user's code sees every attribute that is read of an instance."""
+    """Returns whether user code runs at every attribute read on an instance."""
     return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(trace, t).getattribute, types.FunctionType)

@@ -1,4 +1,4 @@
-"""The outcome of a capture that does not reach its end: why and where it failed, was given up, or was interrupted."""
+"""The outcome of a capture that does not reach its end: why and where it failed, was aborted, or was interrupted."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fineline.stacks import StackPlace
 
 
 class CaptureOutcome:
-    """What has ended the capture, if anything has."""
+    """The reason why the capture ended early, if it did."""
 
     __slots__ = ("abandoned", "failed_at", "failed_stack", "failure", "interrupt")
 
     def __init__(self) -> None:
-        # Why, and where, the segment was given up: the call goes on uncaptured.
+        # Why and where capture of the segment failed: the call continues uncaptured.
         self.failure: tuple[str, str] | None = None
         self.failed_at: tuple[str, int] = ("", 0)
         self.failed_stack: tuple[StackPlace, ...] = ()
-        # Why the whole capture is given up: raised when the user's code has been left.
+        # Why the whole capture is aborted: raised after the user's code has been left.
         self.abandoned: BaseException | None = None
-        # What has come from outside: a signal handler or another thread has raised it.
+        # An exception from outside, which a signal handler or another thread raised.
         self.interrupt: BaseException | None = None
 
     def fail(self, error: str, text: str, f: Frame | None) -> Frame | None:
-        """Notes that the segment was given up in ``f``; returns the user's frame there."""
+        """Notes that capture of the segment failed in ``f``; returns the user's frame there."""
         self.failure = (error, text)
         while f is not None and is_own(f.info.code):
             f = f.back
@@ -36,10 +36,10 @@ class CaptureOutcome:
         return f
 
     def abandon(self, error: BaseException) -> CaptureAborted:
-        """Gives the whole capture up with ``error``; returns what to raise until the user's code has been left."""
+        """Aborts the whole capture with ``error``; returns the exception to raise until the user's code has been left."""
         self.abandoned = error
         return CaptureAborted()
 
     def is_interrupt(self, e: BaseException, sources: IdentityMap[Source]) -> bool:
-        """Returns whether ``e`` comes from outside now; what the frames were given, as the exception that they handle, their code raises itself."""
+        """Returns whether ``e`` arrived from outside during the capture. An exception with a source does not count: captured code re-raises it."""
         return e is self.interrupt or (e not in sources and asynchronous(e) is e)

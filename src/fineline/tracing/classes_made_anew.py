@@ -1,4 +1,4 @@
-"""Classes that each call of a region makes anew: which they are, and how a segment learns of them."""
+"""Classes that each call of a region creates for itself: which they are, and how a segment recognizes them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from fineline.kinds import is_a
 
 CLASS_MRO = type.__dict__["__mro__"]
 HEAP_TYPE = 1 << 9
-# Metaclasses of which guards see all that matters of a class, or that something else guards.
+# Metaclasses whose classes guards can compare completely by content, or that another guard covers.
 PLAIN_METACLASSES = (type, ABCMeta, enum.EnumMeta, type(Protocol), type(Function), type(Tensor), type(Parameter))
 TYPE_DICT = type.__dict__["__dict__"]
-# The descriptors that a class gets of its own for slots, and for the dict and the weak references of its instances.
+# Descriptors that each class creates for its slots, and for the dict and the weak references of its instances.
 CLASS_MEMBERS = (MemberDescriptorType, GetSetDescriptorType)
 
 
 class TupleIndex:
-    """The index that a named tuple's descriptor reads, as a member."""
+    """Reads the index of a named tuple's descriptor as a member."""
 
     __name__ = "index"
 
@@ -45,29 +45,29 @@ class TupleIndex:
 
 
 TUPLE_GETTER: Any = type(namedtuple("Pair", "first second").__dict__["first"])
-# What holds functions, or an index: they are made anew with the class.
+# Descriptors that hold functions or an index, and are created with the class: the members that guards compare.
 HOLDERS = {
     property: tuple([property.__dict__[name] for name in ("fget", "fset", "fdel")]),
     staticmethod: (staticmethod.__dict__["__func__"],),
     classmethod: (classmethod.__dict__["__func__"],),
     TUPLE_GETTER: (TupleIndex(),),
 }
-# The types of C's whose descriptors are guarded by what they hold; and those of which guards compare the identity.
+# C types whose descriptors are guarded by content, and those whose identity is guarded.
 READ = frozenset({FunctionType, *HOLDERS})
 BY_IDENTITY = (type, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
 
 
 class LocalClasses:
-    """The classes that the calls of one region have made; held weakly, and by id: a metaclass may hash its own way."""
+    """The classes that the calls of one region have created, in weak tables by id, because a metaclass may define its own hash."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, type] = WeakValueDictionary()
-        # Those of them that an eager call has made.
+        # Those of them that an eager call created.
         self._given: WeakValueDictionary[int, type] = WeakValueDictionary()
-        # By module and name: the first class that an eager call has given; the names of which there have been others.
+        # By module and name: the first class from an eager call, and the names of which there were others later.
         self._first: dict[tuple, weakref.ref[type]] = {}
         self._made_again: set[tuple] = set()
-        # Most regions make none, and every value is asked about.
+        # Most regions create no classes, and every read value is looked up here.
         self._any = False
 
     def __contains__(self, cls: Any) -> bool:
@@ -79,16 +79,16 @@ class LocalClasses:
         return self._known.get(id(cls)) is cls
 
     def add(self, cls: Any) -> Any:
-        """Notes a class; -> the class. A metaclass may make something else."""
+        """Notes a class and returns it. Returns another object, which a metaclass may make, without a note."""
         if is_a(cls, type):
             self._known[id(cls)] = cls
             self._any = True
         return cls
 
     def meet(self, cls: type, given: bool) -> None:
-        """Notes a class after a graph break, and its bases, if an eager call has just ``given`` it.
+        """Notes a class and its bases after a graph break. ``given``: the class comes from the result of the last eager call.
 
-        The first class of a name is known by identity. Another one of that name tells that the eager call makes them anew.
+        The first class with a name is known by identity. A second class with that name shows that each eager call creates its own.
         """
         if not (given or self._any or self._made_again):
             return
@@ -107,7 +107,7 @@ class LocalClasses:
         return True
 
     def is_given(self, cls: Any) -> bool:
-        """Returns whether ``cls`` is a class that an eager call makes anew."""
+        """Returns whether ``cls`` is a class that each eager call creates for itself."""
         return self._given.get(id(cls)) is cls
 
     @property
@@ -115,7 +115,7 @@ class LocalClasses:
         return bool(self._given)
 
     def __call__(self, make: Any, *args: Any, **kwargs: Any) -> Any:
-        """Makes a class natively, with what its metaclass and its bases have to say."""
+        """Creates a class natively, which runs its metaclass and its bases' ``__init_subclass__``; notes and returns the class."""
         return self.add(make(*args, **kwargs))
 
 
@@ -124,7 +124,7 @@ def _name(cls: type) -> tuple:
 
 
 def _is_read_by_content(cls: type) -> bool:
-    """Returns whether guards see all that tells ``cls`` from another class of its name: its metaclass, and C descriptors, keep nothing else."""
+    """Returns whether guards can compare everything that distinguishes ``cls`` from others with its name: no metaclass or descriptor hides state."""
     if type(cls) not in PLAIN_METACLASSES:
         return False
     for name, v in TYPE_DICT.__get__(cls).items():
@@ -138,19 +138,19 @@ def _is_read_by_content(cls: type) -> bool:
 
 
 class SegmentClasses:
-    """The classes made anew, as one segment meets them."""
+    """The classes that each call creates for itself, as seen by one segment."""
 
     __slots__ = ("given", "local", "met")
 
     def __init__(self, local: LocalClasses) -> None:
-        # Those that the calls of the region have made.
+        # The classes that the region's calls have created.
         self.local = local
-        # After a graph break: the root that an eager call gave. The classes that have been met since; guards hold them.
+        # After a graph break: the root source of the eager call's result. The classes seen since, which guards keep alive.
         self.given: Source | None = None
         self.met = AddressSet()
 
     def meet(self, cls: type, src: Source) -> None:
-        """Decides how guards know a class that is first met after a graph break: by what it holds, if an eager call makes it anew each time."""
+        """Decides how guards identify a class first seen after a graph break: by content, if each eager call creates its own class."""
         if cls in self.met:
             return
         self.met.add(cls)

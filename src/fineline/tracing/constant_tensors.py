@@ -1,4 +1,4 @@
-"""Tensors whose numbers are as fixed as a guarded value: made from constants alone, or read, and guarded, after a graph break."""
+"""Tensors whose numbers are as fixed as a guarded value: computed from constants alone, or read and guarded after a graph break."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import unknown
 from fineline.torch_facts.callables import classify_torch
 
-# Deterministic, and they write into nothing: of known tensors they make known ones.
+# Deterministic operators without writes: applied to constant tensors, they return constant tensors.
 _NAMES = (
     "_is_all_true _is_any_true "
     "abs add all amax amin any arange as_tensor bool cat ceil clamp clone contiguous cumsum detach div double eq expand eye flatten float "
@@ -34,13 +34,13 @@ FOLDED = IdentitySet(
     for name in names.split()
     if (fn := getattr(owner, name, None)) is not None
 )
-# What reads such a tensor has a constant for an answer.
+# Functions whose result for a constant tensor is a constant.
 READERS = IdentitySet(
     getattr(owner, name)
     for owner, names in ((Tensor, "__bool__ __float__ __index__ __int__ allclose equal is_nonzero item tolist"), (torch, "allclose equal is_nonzero"))
     for name in names.split()
 )
-# Of whole numbers, some of them symbolic, in tensors of one number; by the name of the operator.
+# Operators on tensors of one integer that can be computed with symbolic integers, by name.
 _WHOLE: Mapping[str, Callable] = MappingProxyType(
     {
         **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor", "clone", "contiguous", "detach", "long", "squeeze"), operator.pos),
@@ -49,26 +49,26 @@ _WHOLE: Mapping[str, Callable] = MappingProxyType(
         "floor_divide": operator.floordiv, "maximum": torch.sym_max, "minimum": torch.sym_min,
     }
 )
-# Of the numbers that guards compute with, without an overflow either.
+# The largest number that guards compute without an overflow.
 _LARGEST = 2**62
-# Larger ones nobody reads; and the numbers of each would be held.
+# The most numbers in a constant tensor: larger ones are rarely read, and the table would keep all their numbers alive.
 MOST = 64
-# Behind these calls all that was known still is: they write into no tensor.
+# Classes of calls after which constant tensors stay constant: they write into no tensor.
 HARMLESS = ("op", "data", "metadata", "query")
 
 
 class ConstantTensors:
-    """Held by identity, each with the version that is known: a write into the tensor, or into what it is a view of, changes that."""
+    """The tensors whose numbers are known, by identity, each with its version: a write into the tensor or the base of a view changes that."""
 
     def __init__(self) -> None:
-        # Tensors -> the tensor, which stays alive, its version, and the tensor with the numbers.
+        # Each tensor, which this table keeps alive, its version, and the tensor with the numbers.
         self._held: AddressMap[tuple[Tensor, int, Tensor]] = AddressMap()
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def _memory(self, t: Tensor) -> Tensor:
-        """Returns the tensor that says whether ``t`` was written into."""
+        """Returns the tensor whose version and storage show whether ``t`` was written to."""
         return t
 
     def add(self, t: Any, mutated: set[int], value: Any = None) -> None:
@@ -79,11 +79,11 @@ class ConstantTensors:
             if not torch._C._functorch.is_functorch_wrapped_tensor(t):
                 memory = self._memory(t)
                 self._held[t] = (t, memory._version, t if value is None else value)
-                # What is listed at its address is gone.
+                # A mutated storage that was noted under this address no longer exists.
                 mutated.discard(memory.untyped_storage()._cdata)
 
     def has(self, t: Tensor, mutated: Collection[int]) -> bool:
-        """Returns whether the numbers in ``t`` are known. ``mutated``: storages that the captured code wrote into."""
+        """Returns whether the numbers in ``t`` are known. ``mutated``: the storages that captured code wrote to."""
         held = self._held.get(t)
         if held is None:
             return False
@@ -91,13 +91,13 @@ class ConstantTensors:
         return held[1] == t._version and not (mutated and t.untyped_storage()._cdata in mutated)
 
     def numbers(self, a: Any) -> Any:
-        """Returns ``a`` with the tensor that has the numbers instead of each constant tensor."""
+        """Returns ``a`` with each constant tensor replaced by the tensor that has its numbers."""
         if is_a(a, Tensor):
             return self._held[a][2]
         return type(a)([self.numbers(x) for x in a]) if type(a) in (tuple, list) else a
 
     def all_known(self, values: Any, mutated: Collection[int]) -> bool:
-        """Returns whether no tensor among ``values`` is unknown."""
+        """Returns whether all tensors among ``values`` are constant."""
         for v in values:
             if is_a(v, Tensor):
                 if not self.has(v, mutated):
@@ -107,28 +107,28 @@ class ConstantTensors:
         return True
 
     def carry(self, fn: Any, mutated: Collection[int]) -> None:
-        """Keeps, at a graph break that calls ``fn``, those constant tensors that the programs after it can rely on as well."""
+        """Keeps, at a graph break that calls ``fn``, the constant tensors that later programs can also rely on."""
         if self._held and (classify_torch(fn) or "") not in HARMLESS:
             self._held = AddressMap()
         elif self._held:
-            # References: of the entry and of the question. What nobody else holds, nobody asks about any more.
+            # The entry and the call of `getrefcount` hold references. A tensor without others can no longer be read.
             alive = [held for held in self._held.values() if sys.getrefcount(held[0]) > 2 + (held[2] is held[0])]
-            # What has another version now shows that later too.
+            # A tensor whose version has changed is not constant later either.
             self._held = AddressMap([(held[0], held) for held in alive if not mutated or self.has(held[0], mutated)])
 
     def clear(self) -> None:
         self._held.clear()
 
     def number(self, t: Any, mutated: Collection[int]) -> Any:
-        """Returns the symbolic number that is all of ``t``; None if there is none."""
+        """Returns the symbolic number that a tensor of one number holds; None if it is unknown."""
         return None
 
     def computed(self, fn: Any, args: Any, kwargs: dict | None, result: Any, mutated: set[int]) -> None:
-        """Adds the result of an operator, if it is one integer or truth that is computed from symbolic integers."""
+        """Adds the result of an operator, if it is one integer or truth value that is computed from symbolic integers."""
 
 
 class FakeConstants(ConstantTensors):
-    """Those of a capture on fakes, and tensors of one number that is symbolic."""
+    """The constant tensors of a capture on fakes, and tensors that hold one symbolic number."""
 
     def __init__(self, fakes: Fakes) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class FakeConstants(ConstantTensors):
         if None in values or torch.SymInt not in map(type, values) or any(map(unknown, values)):
             return
         if fn in (torch.div, Tensor.div) and rounding in ({"rounding_mode": "trunc"}, {"rounding_mode": "floor"}):
-            # Of natural numbers both are the same.
+            # For non-negative numbers, both roundings are the same.
             natural = bool(values[0] >= 0 and values[1] > 0)
             compute, rounding = (operator.floordiv, {}) if natural else (None, {})
         elif fn not in FOLDED and fn is not torch._refs.tensor:
@@ -179,5 +179,5 @@ class FakeConstants(ConstantTensors):
 
 
 def _fits(number: torch.SymInt) -> bool:
-    """Returns whether ``number`` is what a tensor holds, where larger ones wrap around; guarded, but for what was read as it is."""
+    """Returns whether a tensor holds ``number`` without wrapping around; guards that, unless the number is a symbol that was read unchanged."""
     return bool(number.node.expr.is_Symbol) or bool(number <= _LARGEST and number >= -_LARGEST)

@@ -1,4 +1,4 @@
-"""Values that the code has only moved so far: guards on numbers that wait, and texts and tuples of what only the graph knows."""
+"""Values that the code has only moved so far: numbers with deferred guards, and texts and tuples whose contents only the graph knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fineline.identity import AddressMap, IdentityMap
 
 
 class DeferredValues:
-    """The values of one segment that are guarded, or made, when the code uses them, and not before."""
+    """The values of one segment that are guarded, or made, only when the code uses them."""
 
     __slots__ = ("_guards", "numbers", "texts", "tuples", "unsymbolic")
 
@@ -18,15 +18,15 @@ class DeferredValues:
         self._guards = guards
         # Numbers whose guards are deferred.
         self.numbers: IdentityMap[Source] = IdentityMap()
-        # Whether there are NumPy's or complex ones among these.
+        # Whether these include complex numbers or NumPy's.
         self.unsymbolic = False
-        # Texts of what only the graph knows, each held by its `Text`. What reads one has to look here.
+        # Texts whose contents only the graph knows; the `Text` in the table keeps each alive. Code that reads a text looks here first.
         self.texts: AddressMap[Any] = AddressMap()
-        # In fake mode: the tuples that hold numbers that may vary, which have sources, each with symbols in it.
+        # In fake mode: tuples with a source that hold varying numbers, each mapped to its copy with symbols.
         self.tuples: AddressMap[tuple] = AddressMap()
 
     def put_off(self, v: object, src: Source) -> None:
-        """Defers the guard on a number that code has only moved so far: guards its type."""
+        """Guards only the type of a number and defers the guard on its value, because the code has only moved it so far."""
         self._guards.check(src, "type", type(v))
         self.numbers[v] = src
         self.unsymbolic = self.unsymbolic or type(v) in NUMBERS or type(v) is complex

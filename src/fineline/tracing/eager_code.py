@@ -1,4 +1,4 @@
-"""Code that runs under an interpreter and is not captured, and the pause of Python's garbage collector, which ends in it."""
+"""Code that runs eagerly under an interpreter, and the pause of Python's garbage collector, which such code ends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fineline.report.operator_counter import OPEN
 
 
 class Pause:
-    """A capture makes many small objects and few cycles: a collection in the middle finds nothing and costs up to 10 %."""
+    """Pauses garbage collection: a capture makes many small objects and few cycles, so that a collection costs up to 10 % and frees nothing."""
 
     def __init__(self) -> None:
         self._threshold: int | None = None
 
     def begin(self) -> None:
-        # Not with gc.disable(): the code that runs may ask for that, or say it.
+        # Without gc.disable(): the user's code may call it, or query whether it was called.
         self._threshold = gc.get_threshold()[0]
         gc.set_threshold(0)
 
@@ -30,7 +30,7 @@ class Pause:
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """Ends the pause in a block with code that may read the threshold, or run for long."""
+        """Ends the pause for a block whose code may read the threshold, or run for long."""
         paused = self._threshold is not None
         self.end()
         try:
@@ -41,29 +41,29 @@ class Pause:
 
 
 class EagerCode:
-    """What runs eagerly now, and what its operators are to the capture."""
+    """The code that runs eagerly now, and how the operators in it are counted."""
 
     __slots__ = ("call_out", "computing", "frame", "outside", "pause", "result", "resumes", "stubs")
 
     def __init__(self, call_out: Callable | None = None) -> None:
-        """Sets up the state. ``call_out`` takes the calls that ``frame`` makes."""
+        """Sets up the state. ``call_out`` handles the calls that ``frame`` makes."""
         self.call_out = call_out
         # A frame under disable(recursive=False).
         self.frame: Frame | None = None
-        # The result of a graph break and where it goes: delivering it may run into the next graph break, or raise.
+        # The result of a graph break and its delivery, which may reach the next graph break, or raise.
         self.result: tuple[Any, Delivery | None] | None = None
-        # While a call runs natively, at a graph break: what its operators are, for the tally.
+        # The class of the operators in a call that runs eagerly at a graph break, for the operator counts.
         self.outside = ""
-        # An operator of fineline's own runs: none of the user's.
+        # Whether fineline itself runs an operator, which is not counted.
         self.computing = False
-        # Whether the host captures again where a block ends in which nothing was captured.
+        # Whether the host starts to capture again after a block in which nothing was captured.
         self.resumes = False
         self.pause = Pause()
         # Functions that stand for the user's frames on Python's own stack.
         self.stubs: dict = {}
 
     def fate(self, captures: bool) -> str:
-        """Returns what an operator that runs now is to the capture; "": none of the user's."""
+        """Returns the class in which an operator that runs now is counted; "": it is not one of the user's."""
         if self.computing:
             return ""
         if self.outside or self.resumes:

@@ -1,4 +1,4 @@
-"""The ways in which a segment's graph may fail when it runs: checks of branches taken for granted, and errors that the user's code handles."""
+"""The ways in which a segment's graph may fail at run time: checks of assumed branches, and errors that the user's code handles."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from torch import Tensor
 
 
 class GraphFailures:
-    """What the graph of one segment takes for granted, and the errors that it may raise in the place of the user's code."""
+    """The assumptions of one segment's graph, and the errors that it may raise instead of the user's code."""
 
     __slots__ = ("assumed", "caught", "errors", "fragile", "inexact")
 
     def __init__(self) -> None:
-        # Tensors that branches took for true or false; the program checks each.
+        # Tensors that branches assumed to be true or false; the program checks each.
         self.assumed: list[tuple[Tensor, bool]] = []
-        # An operator was run where an exception would have met a handler.
+        # Whether an operator ran where a handler would have caught its exception.
         self.caught = False
-        # ... one that may raise for the numbers in its tensors: nothing that can't be undone may be in the graph with it.
+        # Whether one of these may raise because of the numbers in its tensors: its graph must contain only effects that can be undone.
         self.fragile = False
-        # Why an error of the graph's may not be that of the user's code.
+        # The text of a check whose failure in the graph may differ from the user's error.
         self.inexact = ""
-        # What the user's code raises in the place of the graph's RuntimeErrors: the types, by their texts.
+        # The exception types that the user's code raises instead of the graph's RuntimeErrors, by text.
         self.errors: dict[str, type[Exception]] = {}
 
     def expect(self, text: str, error: type[Exception] | None) -> None:
-        """Notes that the graph raises a RuntimeError with ``text``. ``error``: what the user's code raises in its place; None: unknown."""
+        """Notes that the graph raises a RuntimeError with ``text``. ``error``: the type that the user's code raises instead; None: unknown."""
         if error is None:
             self.inexact = text
         else:
             self.errors[text] = error
 
     def are_granted(self) -> bool:
-        """Returns whether the graph relies on a check in it."""
+        """Returns whether the graph relies on a check at run time."""
         return bool(self.assumed or self.inexact)
 
     def take_back(self, assumed: int) -> int:
-        """Forgets all but the first ``assumed`` branches that were taken for granted; returns how many these were."""
+        """Forgets all but the first ``assumed`` assumed branches; returns how many it forgot."""
         taken = len(self.assumed) - assumed
         del self.assumed[assumed:]
         return taken

@@ -1,4 +1,4 @@
-"""The trace of a segment as the functions see it that add guards to it, and the interpreter as a trace sees it."""
+"""Two protocols: a segment's trace for functions that add guards to it, and the interpreter that owns a trace."""
 
 from __future__ import annotations
 

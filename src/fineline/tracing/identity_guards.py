@@ -1,4 +1,4 @@
-"""Guards on what is no value that is loaded: which objects are one, what a class says of itself, what a query answers."""
+"""Guards that are not on a loaded value: object identity, class attributes, and results of state queries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ VIEWS = frozenset(type(view) for d in (dict[str, int](), OrderedDict[str, int]()
 HOLDERS = VIEWS | {list, set, frozenset, deque}
 
 
-# What C reads of these is guarded where it is read, or can't change.
+# Types whose parts are guarded when C reads them, or cannot change.
 OPEN = (
     *(type, ModuleType, CodeType, FunctionType, *BOUND, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType),
     *(GetSetDescriptorType, MemberDescriptorType, CellType, GenericAlias, UnionType, MappingProxyType, enum.Enum, re.Pattern, slice, range),
@@ -62,42 +62,42 @@ OPEN = (
 
 
 def has_hidden_state(obj: Any) -> bool:
-    """Returns whether C code keeps something in ``obj`` that no guard can read: a file's place, an array's numbers, an exception's text."""
+    """Returns whether ``obj`` holds C state that no guard can read: a file's position, an array's numbers, an exception's text."""
     t = type(obj)
     if is_a(obj, OPEN) or (is_a(obj, BaseException) and _shows_arguments(t)):
         return False
     more: int = t.__basicsize__ - object.__basicsize__ - 8 * ((t.__dictoffset__ > 0) + (t.__weakrefoffset__ > 0))
-    # Few classes have slots, and all names of a class are looked through for them.
+    # The slots are counted last: few classes have any, and the search goes through all names of a class.
     return more > 0 and more > 8 * sum([type(d) is MemberDescriptorType for k in CLASS_MRO.__get__(t) for d in k.__dict__.values()])
 
 
 def _shows_arguments(t: type) -> bool:
-    """Returns whether an exception's texts are made of its arguments alone."""
+    """Returns whether an exception's texts depend only on its arguments."""
     return t.__str__ in (BaseException.__str__, KeyError.__str__) and t.__repr__ is BaseException.__repr__
 
 
 def guard_arguments(trace: GuardedTrace, error: BaseException, src: Source) -> None:
-    """Guards the arguments of an exception from outside, because C is going to read them."""
+    """Guards the arguments of an exception that existed before the segment, because C is going to read them."""
     trace.load_members(error, src, (ARGUMENTS,))
     trace.expand(ARGUMENTS.__get__(error), True)
 
 
 def identify(trace: GuardedTrace, obj: Any) -> None:
-    """Guards that ``obj`` is this object, because it is looked up by identity among others that the program may not know."""
+    """Guards that ``obj`` is this object, because it is looked up by identity among objects that the program may not know."""
     src = trace.sources.get(obj)
     if src is not None and src.op != "pin":
         trace.guards.check(src, "is", obj)
 
 
 def known_code(trace: GuardedTrace, fn: FunctionType) -> None:
-    """Guards that ``fn`` is this function, or another one made by the same ``def``, because the treatment of its call depends on that."""
+    """Guards that ``fn`` is made by this ``def`` statement, because the treatment of its call depends on its code."""
     src = trace.sources.get(fn)
     if src is not None and src.op != "pin" and "function" not in src.checked:
         trace.guards.check(trace.guards.access(src, "member", F_CODE, fn.__code__), "is", fn.__code__)
 
 
 def parts(trace: GuardedTrace, obj: Any) -> tuple:
-    """Returns what ``==`` compares by identity of ``obj``: of a bound method, which is made anew at each read, what it binds."""
+    """Returns the objects in ``obj`` that ``==`` compares by identity. A bound method is new at each read: its function and object count."""
     t = type(obj)
     if t is MethodType:
         bound = tuple([d.__get__(obj, t) for d in METHOD])
@@ -105,7 +105,7 @@ def parts(trace: GuardedTrace, obj: Any) -> tuple:
         if src is not None:
             trace.load_members(obj, src, METHOD)
         return bound
-    # With these it has been loaded.
+    # A load of these methods has loaded the object that they bind.
     return (obj.__self__,) if t in (BuiltinFunctionType, MethodWrapperType) else (obj,)
 
 
@@ -137,12 +137,12 @@ def guard_distinct_from(trace: GuardedTrace, obj: Any, among: Any) -> None:
         if src is None:
             continue
         found = [s for s in map(trace.sources.get, among) if s is not None and s is not src]
-        # Two objects that the program holds stay two.
+        # The program keeps both objects if both are constants: they stay distinct without a guard.
         trace.guards.distinct((src,), [s for s in found if not (s.op == src.op == "pin")])
 
 
 def leaves(trace: GuardedTrace, values: Any, hashed: bool = False, depth: int = 0) -> Iterator[Any]:
-    """Yields the objects in containers whose ``==`` is ``is``; tensors among them, of which the hash is their identity, if ``hashed``."""
+    """Yields the objects in containers that ``==`` compares by identity, and if ``hashed`` also tensors, which hash by identity."""
     for v in values:
         t = type(v)
         if t in HOLDERS or is_a(v, tuple):
@@ -164,12 +164,12 @@ def guard_mro(trace: GuardedTrace, cls: type) -> None:
     if cls.__flags__ & HEAP_TYPE:
         src = trace.sources.get(cls) if cls in trace.classes.local else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
-        # By its items: assigning __bases__ there and back gives another tuple.
+        # Guards the items: assigning to ``__bases__`` and back makes another tuple.
         trace.load_members(cls, src, (CLASS_MRO,))
 
 
 def guard_subclass(trace: GuardedTrace, cls: type, classes: Any, answer: bool) -> None:
-    """Guards what an abstract class answers when asked if ``cls`` is one of its own: a later ``register`` may change it."""
+    """Guards the answer of an abstract class to whether ``cls`` is its subclass: a later ``register`` may change it."""
     made = trace.sources.get(cls) if cls in trace.classes.local and classes not in trace.classes.local else None
     if made is not None and made.op != "pin":
         text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
@@ -186,7 +186,7 @@ _BY_DEVICE = IdentitySet((torch.is_autocast_enabled, torch.get_autocast_dtype))
 def guard_answer(trace: GuardedTrace, fn: Callable, args: tuple, kwargs: dict, answer: Any) -> None:
     """Guards that a function that reads PyTorch's state returns ``answer``, unless the guard on ambient state covers it."""
     if fn in _BY_DEVICE and all([a in ("cpu", "cuda") for a in (*args, *kwargs.values())]):
-        # The guard on ambient state does.
+        # The guard on ambient state covers these devices.
         return
     answer = trace.state.answer(fn, answer)
     src = trace.guards.pin(fn, getattr(fn, "__name__", "query"))
@@ -211,7 +211,7 @@ def _answers(args: tuple, kwargs: dict, answer: Any, fn: Any) -> bool:
 
 
 class BaseEquals:
-    """A predicate: a value of a subclass of int, str, ... has the base value seen at capture."""
+    """A predicate: a value of a subclass of int, str and the like has the base value seen at capture."""
 
     def __init__(self, value: Any) -> None:
         self.plain = PLAIN_VALUE[next(b for b in PLAIN_VALUE if is_a(value, b))]
@@ -231,7 +231,7 @@ PLAIN_VALUE: dict[type, Callable] = {
 
 
 class SameOrder:
-    """A predicate: a set iterates over its elements in the order seen at capture, which depends on the set's past."""
+    """A predicate: a set iterates over its elements in the order seen at capture, which depends on the set's history."""
 
     def __init__(self, elements: Any) -> None:
         self.elements = elements
@@ -250,13 +250,13 @@ class SameBytes:
 
 
 class ShownBy:
-    """The dict of a mappingproxy, or of a dict's view, as a member."""
+    """Reads the dict of a mappingproxy, or of a dict's view, as a member."""
 
     __name__ = "shown"
     MEMBER_TEXTS = MappingProxyType({"": "the dict behind {of}"})
 
     def __get__(self, obj: Any, cls: type) -> Any:
-        # It holds nothing else.
+        # The object refers to nothing else.
         return gc.get_referents(obj)[0]
 
 
@@ -264,7 +264,7 @@ shown_by = ShownBy()
 
 
 class DequeItem:
-    """A deque's item as a member: guard steps index lists and tuples only."""
+    """Reads a deque's item as a member: guard steps index only lists and tuples."""
 
     MEMBER_TEXTS = MappingProxyType({"": "{of}[{at}]"})
 
@@ -279,12 +279,12 @@ class DequeItem:
 LIST_ITERATOR: type = type(iter([]))
 REVERSED_ITERATOR: type = type(reversed([]))
 OVER_LISTS = frozenset({LIST_ITERATOR, REVERSED_ITERATOR})
-# Iterators over a list, and those that read others and give their items as they are.
+# Iterators over a list, and iterators that pass on the items of others unchanged.
 LIST_READERS: frozenset[type] = frozenset({*OVER_LISTS, enumerate, zip})
 
 
 def list_iterators(it: Any) -> list[Any]:
-    """Returns the iterators over lists that ``it`` is, or reads."""
+    """Returns the iterators over lists among ``it`` and the iterators that it reads."""
     t = type(it)
     if t in OVER_LISTS:
         return [it]
@@ -293,7 +293,7 @@ def list_iterators(it: Any) -> list[Any]:
 
 
 class ItemFromEnd:
-    """A list's item as a member, by how far it is from the end."""
+    """Reads a list's item as a member, by its distance from the end."""
 
     MEMBER_TEXTS = MappingProxyType({"": "{of}[{at}]"})
 
@@ -306,7 +306,7 @@ class ItemFromEnd:
 
 
 class Number(property):
-    """The number in a tensor or array with one element, as a member that guards read."""
+    """Reads the number in a tensor or array with one element as a member."""
 
     __name__ = "item()"
 
@@ -320,7 +320,7 @@ class DequeLength:
 
 
 def member_is_empty(descr: Any, obj: Any) -> bool:
-    """Returns whether reading a slot still fails."""
+    """Returns whether reading a slot still fails: it has no value."""
     try:
         descr.__get__(obj, type(obj))
     except AttributeError:

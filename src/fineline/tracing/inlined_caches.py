@@ -1,7 +1,7 @@
-"""Calls of cached functions with numbers that vary: the code behind the cache is run through, as the cache has one entry for each number.
+"""Calls of cached functions with varying numbers: the wrapped function is captured, because the cache has one entry per number.
 
-What comes out is new at each call, and not the object that the cache keeps: it must be neither changed nor kept. Where it is, the numbers
-are settled from then on, and the call is a hit like any other. So it is where that code can't be captured.
+The result is new at each call and not the object in the cache, so it must be neither changed nor kept. If it is, or if the function cannot
+be captured, the numbers are specialized from then on, and the call is a cache hit like any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Inlined:
 
     def __init__(self, settled: set[CodeType]) -> None:
         self._settled = settled
-        # Containers -> what is in each, by id, and the function.
+        # Containers in results: the ids of the items of each, and the code of the function.
         self._given: IdentityMap[tuple[list[int], CodeType]] = IdentityMap()
 
     def call(self, interp: Interp, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Delivery | None) -> Frame | None:
@@ -74,7 +74,7 @@ def _done(interp: Interp, f: Frame, value: Any, then: Delivery | None, code: Cod
     if len(mutations.written) + len(mutations.slots) > writes:
         inlined.settle(code)
     inlined.note(value, code)
-    # A hit of the cache asks no other caches.
+    # A hit in the outer cache looks up no inner caches.
     del mutations.hits[hits:]
     mutations.note_hit(*hit)
     return interp.finish(f, value, then)

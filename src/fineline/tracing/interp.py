@@ -1,4 +1,4 @@
-"""The interpreter as the code below it sees it: handlers of calls, attributes, operators and values get an ``Interp``."""
+"""Protocols of the interpreter, its operators, backing and host, for the code in lower packages; and `Call`, a call in progress."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fineline.tracing.varying_reads import VaryingReads
 
 
 class InterpreterOptions(Protocol):
-    """The user's options, as far as an interpreter asks for them."""
+    """The user's options that an interpreter reads."""
 
     @property
     def breaks(self) -> str: ...
@@ -50,14 +50,14 @@ class InterpreterOptions(Protocol):
 
 
 class Operators(Protocol):
-    """The tensor operators: what runs one, records it, and answers for the tensors."""
+    """The tensor operators: runs them, records them, and answers questions about tensors."""
 
     symbolic: bool
-    # Whether single numbers in tensors are indices.
+    # Whether tensors of one number can be indices.
     indices: bool
-    # Whether a backend sees the graph, and with it the layout of what each operator gives.
+    # Whether a backend sees the graph, and with it the layout of each operator's result.
     shows_layouts: bool
-    # Whether writes into tensors may have to be taken back.
+    # Whether writes into tensors may have to be undone.
     undoable: bool
     known: ConstantTensors
 
@@ -82,17 +82,17 @@ class Operators(Protocol):
 
 
 class Backing(Protocol):
-    """What a capture runs on: the user's tensors, or fakes that stand for them (`tensor_ops/backing.py`)."""
+    """The tensors that a capture runs on: the user's, or fakes that stand for them (`tensor_ops/backing.py`)."""
 
     __slots__ = ()
 
-    # Whether operators run on the user's tensors. On fakes nothing happens: what the code writes is undone, and the program makes the call.
+    # Whether operators run on the user's tensors. On fakes a capture has no effect: the code's writes are undone, and the program runs the call.
     real: bool
     # Whether sizes and numbers may be symbols.
     may_be_symbolic: bool
-    # Whether a capture on the user's tensors can still be undone as a whole, and made on fakes.
+    # Whether a capture on the user's tensors can still be undone as a whole and repeated on fakes.
     switches: bool
-    # Whether the host can take a segment back and capture it on fakes; else it may draw no numbers.
+    # Whether the host can undo a segment and capture it on fakes; if not, the segment must not draw random numbers.
     restartable: bool
 
     @property
@@ -100,43 +100,43 @@ class Backing(Protocol):
         """Returns whether some size or number is a symbol."""
 
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
-        """Runs an operator, and returns its result. ``born``: new symbols are sizes of it."""
+        """Runs an operator, and returns its result. ``born``: new symbols are registered as sizes of the result."""
 
     def run_on_fakes(self, fn: Any, args: Any, kwargs: dict | None) -> Any:
-        """Returns what an operator gives on fakes, without an effect on the user's tensors; raises what they raise."""
+        """Returns an operator's result on fakes, without an effect on the user's tensors; raises the operator's exceptions."""
 
     def fold(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
-        """Returns the tensor that has the numbers of an operator's result on constant tensors; None: the result itself."""
+        """Returns the tensor with the numbers of an operator's result on constant tensors; None: the result itself has them."""
 
     def constants(self) -> ConstantTensors:
         """Returns a new table of constant tensors."""
 
     def may_have_truth(self, t: Tensor, truth: bool) -> bool:
-        """Returns whether the one number in ``t`` has this ``truth``, as far as it can be known."""
+        """Returns whether the one number in ``t`` may have this ``truth``, as far as that is known."""
 
     def memory(self, interp: Interp, t: Any) -> Any:
-        """Returns what the captured code writes into when it writes into ``t``: where its memory is, and its version."""
+        """Returns the tensor whose memory and version change when the captured code writes into ``t``."""
 
     def length(self, interp: Interp, t: Tensor) -> Any:
         """Returns the length of a tensor, which may be a symbol."""
 
     def operands(self, value: Any) -> Any:
-        """Returns ``value`` as operators get it: on fakes, with the fakes of the user's tensors in it."""
+        """Returns ``value`` in the form that operators take: on fakes, with the user's tensors replaced by their fakes."""
 
     def body_fakes(self, rows: bool) -> Fakes:
-        """Returns the fakes for the body of an operator that runs functions. ``rows``: in it a tensor of ``vmap`` is one row."""
+        """Returns the fakes for the body of an operator that runs functions. ``rows``: a tensor of ``vmap`` is one row in the body."""
 
     def forget_numbers(self) -> None:
-        """Forgets numbers that were read from memory, because it is about to be written."""
+        """Forgets the numbers that were read from memory, because the memory is about to be written."""
 
     def may_have_drawn(self) -> bool:
-        """Returns whether the capture may have drawn random numbers for real."""
+        """Returns whether the capture may have advanced the real random generators."""
 
     def inner(self) -> Backing:
-        """Returns the backing of code that is captured into a graph of its own: it can't change to the other mode."""
+        """Returns the backing for code that is captured into a graph of its own: it cannot switch to the other mode."""
 
     def hold(self, fn: Callable[[], Any]) -> Any:
-        """Calls ``fn``, which captures, with the locks that this needs; returns its result."""
+        """Calls ``fn``, which captures, under the locks that a capture on this backing needs; returns its result."""
 
 
 class SharedArrays(Protocol):
@@ -151,7 +151,7 @@ class SharedArrays(Protocol):
 
 
 class FrameCaller(Protocol):
-    """Calls functions whose own frame runs in Python; what they call is compiled."""
+    """Calls functions in frames of CPython and compiles the functions that they call."""
 
     def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Any: ...
     def calling(self, target: Any, /, *args: Any, **kwargs: Any) -> Any: ...
@@ -174,27 +174,27 @@ class CaptureHost(Protocol[I_contra]):
     def sub_interpreter(self) -> Callable[..., SubInterp]: ...
 
     def on_graph_break(self, interp: I_contra, graph_break: GraphBreak) -> Any:
-        """Ends the segment, runs the call, begins the next segment; returns what the call gave."""
+        """Ends the segment, runs the eager call, and starts the next segment; returns the call's result."""
 
     def before_eager_call(self, interp: I_contra, graph_break: GraphBreak) -> None:
-        """Prepares what an eager call gets, while nothing is captured."""
+        """Prepares the arguments of an eager call while nothing is captured."""
 
     def resume(self, interp: I_contra, graph_break: GraphBreak) -> Any:
-        """Captures again, where a block ends in which nothing was captured."""
+        """Starts to capture again after a block in which nothing was captured."""
 
     def refusal(self, error: str, text: str, f: Frame | None, rule: str = "") -> BaseException:
-        """Returns the error for what the region refuses."""
+        """Returns the error for code that the region refuses."""
 
     def may_restart(self) -> bool:
-        """Returns whether the segment can be taken back and captured on fakes."""
+        """Returns whether the segment can be undone and captured again on fakes."""
 
 
 class OpaqueRun(Protocol):
-    """An opaque call that is being run through."""
+    """An opaque call that the interpreter is running."""
 
-    # The frame of its function, when that is one of Python.
+    # The frame of its function, if that is a Python function.
     frame: Frame | None
-    # Whether it has looked at the numbers in a tensor.
+    # Whether the call has read the numbers in a tensor.
     read: bool
 
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str | None) -> Any: ...
@@ -205,49 +205,49 @@ class OpaqueRun(Protocol):
 
 
 class ConditionRun(Protocol):
-    """A condition of which all parts are being computed."""
+    """A condition whose parts are all being computed."""
 
     def fail(self, interp: Interp, why: str) -> Frame: ...
 
 
 class NestedCaptures:
-    """What is captured apart within this capture, the modes that the captured code has entered, and this capture's own place in another."""
+    """The nested captures that are in progress, the modes that the captured code has entered, and the origin of this capture in another."""
 
     __slots__ = ("called_at", "condition", "index_modes", "inference_modes", "opaque", "sub_interpreter", "subgraph_rules")
 
     def __init__(self, sub_interpreter: Callable[..., SubInterp] | None = None) -> None:
-        # Makes the interpreter of a sub-graph; None where there are none.
+        # Makes the interpreter of a sub-graph; None: sub-graphs are not possible.
         self.sub_interpreter = sub_interpreter
-        # What the code may do, if it is to become a sub-graph.
+        # The rules for code that is to become a sub-graph.
         self.subgraph_rules: SubGraphRules | None = None
-        # The call under allow_in_graph that is being run through.
+        # The call under allow_in_graph that is running.
         self.opaque: OpaqueRun | None = None
         self.condition: ConditionRun | None = None
-        # Modes, entered by the captured code alone, in which single numbers in tensors are indices.
+        # Modes that only the captured code has entered, in which tensors of one number are indices.
         self.index_modes: list[Any] = []
-        # Contexts of inference modes that the captured code is in.
+        # The contexts of inference modes that the captured code has entered.
         self.inference_modes: list[Any] = []
-        # The origin of what has another interpreter run this code, for the graph's nodes.
+        # The origin of the code that started this interpreter from another one, for the graph's nodes.
         self.called_at: Origin | None = None
 
     def any(self) -> bool:
-        """Returns whether a part of the code is captured apart now."""
+        """Returns whether an opaque call or a condition is being captured now."""
         return self.opaque is not None or self.condition is not None
 
     def restore_index_modes(self) -> None:
-        """Enters the modes in earnest, which nothing has done so far: no graph holds what comes next."""
+        """Enters the modes for real, because no graph holds the code that runs next; so far they were only noted."""
         while self.index_modes:
             torch._C._push_on_torch_function_stack(self.index_modes.pop(0))
 
     def leave_inference_modes(self) -> None:
-        """Leaves what the captured code has entered; nothing else does where an exception from outside comes as it is left."""
+        """Leaves the inference modes that the captured code has entered, for the case that an exception from outside skips their exits."""
         for context in reversed(self.inference_modes):
             _exit_inference_mode(context)
         self.inference_modes.clear()
 
 
 class Interp(Protocol):
-    """A running interpreter. Its fields are documented where `Interpreter` sets them, those of its parts in their classes."""
+    """A running interpreter. `Interpreter` documents the fields where it sets them; the classes of its parts document theirs."""
 
     options: InterpreterOptions
     lessons: Lessons
@@ -309,7 +309,7 @@ class Interp(Protocol):
 
 
 class SubInterp(Interp, Protocol):
-    """The interpreter of a sub-graph's code, which gives up before anything happens that could be seen."""
+    """The interpreter of a sub-graph's code. It ends the capture before the code has an effect that the user could observe."""
 
     made: AddressSet
     recorder: Any
@@ -327,10 +327,10 @@ Handler = Callable[["Call"], Frame | None]
 
 
 class Call:
-    """A call in progress, as its handler gets it: what is called with what, from which frame, and where the result goes.
+    """A call in progress: the callable, its arguments, the calling frame, and where the result goes.
 
-    A handler finishes the call, has something called instead, or raises a `GraphBreak`. `calls.call_unruled`, which dispatches the call, says
-    where the result of a graph break goes, and turns a `NotForGraph` into one.
+    A handler finishes the call, replaces it by another call, or raises a `GraphBreak`. `calls.call_unruled`, which dispatches the call, sets
+    the delivery of a graph break and converts a `NotForGraph` into a graph break.
     """
 
     __slots__ = ("args", "fn", "frame", "interp", "kwargs", "then", "trace")
@@ -360,42 +360,42 @@ class Call:
         return self.interp.native(self.fn, tuple(self.args), self.kwargs)
 
     def run_natively(self) -> Frame | None:
-        """Makes the call, without capturing it."""
+        """Makes the call without capturing it, and delivers its result."""
         return self.finish(self.native())
 
     def run_here(self) -> Frame | None:
-        """Makes the call, of a C function that runs no code of the user's and looks for no caller."""
+        """Makes the call of a C function that runs no user code and does not look at its callers."""
         return self.finish(self.fn(*self.args, **(self.kwargs or {})))
 
     def run_eagerly(self, error: str, reason: str) -> Frame | None:
-        """Makes the call, at a graph break if something is captured."""
+        """Makes the call; if a segment is being captured, raises a graph break for it."""
         if self.trace.active:
             raise self.graph_break(error, reason)
         return self.run_natively()
 
     def interpret(self) -> Frame | None:
-        """Runs the function, which is written in Python, as any other."""
+        """Runs the function, which is written in Python, in an interpreted frame."""
         return self.interp.push_function(self.frame, self.fn, self.args, self.kwargs, self.then)
 
     def instead(self, fn: Any, args: list, kwargs: dict | None = None, function: Callable[..., Any] | None = None, *data: Any) -> Frame | None:
-        """Calls ``fn`` instead. The result is that of this call, or what ``function`` makes of it, as in `Delivery`."""
+        """Calls ``fn`` instead. The result is that of this call, or ``function`` processes it, as in `Delivery`."""
         then = self.then if function is None else Delivery(function, self.then, *data)
         return self.interp.call(self.frame, fn, args, kwargs, then)
 
     def of(self, fn: Any, args: list) -> Call:
-        """Returns the call of ``fn`` that this one comes down to."""
+        """Returns a call of ``fn`` that replaces this one, with the same keyword arguments, frame and delivery."""
         return Call(self.interp, self.frame, fn, args, self.kwargs, self.then)
 
     def again(self) -> Delivery:
-        """Returns where the result of something goes that must happen first: this call begins anew, and does not get it."""
+        """Returns the delivery for a call that must happen before this one: it drops the result and starts this call again."""
         return Delivery(_call_now, self.then, self.fn, tuple(self.args), self.kwargs)
 
     def callee(self) -> Delivery:
-        """Returns where something goes that is called instead, with the same arguments."""
+        """Returns the delivery for a callable: it calls the callable instead, with the same arguments."""
         return Delivery(call_it, self.then, self.args, self.kwargs)
 
     def graph_break(self, error: str, reason: str) -> GraphBreak:
-        """Returns the graph break at which the call runs eagerly."""
+        """Returns a graph break that runs the call eagerly."""
         return GraphBreak(self.fn, tuple(self.args), self.kwargs, error, reason)
 
 

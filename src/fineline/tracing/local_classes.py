@@ -1,8 +1,8 @@
-"""Classes of which each call has its own, so that guards know them by what they hold, not by which they are.
+"""Classes that each call of a region creates for itself, so that guards compare their contents instead of their identity.
 
-The captured code's own class statements and calls make them, which run eagerly, or another eager call does. The classes of that may be any:
-what guards see of them has to be all that tells one from another, and each must stay another class than those that the program knows by
-identity (``guard_distinct_classes``).
+The captured code's own class statements and calls create them, which run eagerly, or another eager call does. A class from another eager
+call may be any class: guards must compare everything that distinguishes it, and guard that it is not one of the classes that the program
+knows by identity (``guard_distinct_classes``).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fineline.tracing.identity_guards import PLAIN_VALUE, BaseEquals, guard_mro
 NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
 LAYOUT = tuple([type.__dict__[name] for name in ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")])
 FLAGS = type.__dict__["__flags__"]
-# Whether CPython has made the class ready, and caches its attributes.
+# Set while CPython makes the class ready and caches its attributes.
 CHANGING_FLAGS = 1 << 12 | 1 << 13 | 1 << 19
-# In what guards compare with: what holds no classes, and where others hold theirs.
+# For a search of guards' operands: types that contain no classes, and the fields of other types that may contain classes.
 NO_CLASSES = frozenset({type(None), bool, int, float, complex, str, bytes, CodeType, FunctionType})
 PARTS_OF: dict[type, tuple[str, ...]] = {
     partial: ("func", "args", "keywords"),
@@ -52,14 +52,14 @@ PARTS_OF: dict[type, tuple[str, ...]] = {
 MOST_DEPTH = 20
 
 
-# Where an enum keeps its members.
+# The dicts in which an enum keeps its members.
 MEMBERS = frozenset({"_member_map_", "_value2member_map_"})
 
 
 def guard_distinct_classes(trace: GuardedTrace) -> None:
-    """Guards that the classes that eager calls made are none of those that the program knows by identity, and different from each other.
+    """Guards that the classes from eager calls differ from each other and from the classes that the program knows by identity.
 
-    Nothing is read without a guard: so all classes that the program knows are in its guards.
+    Each read has a guard, so that the guards contain all classes that the program knows.
     """
     if not trace.classes.local.any_given:
         return
@@ -72,13 +72,13 @@ def guard_distinct_classes(trace: GuardedTrace) -> None:
     for src in anew:
         if src.value in held:
             held.discard(src.value)
-            # Something else has to be this very class.
+            # Another guard requires exactly this class.
             trace.guards.check(src, "is", src.value)
     trace.guards.distinct(anew, [trace.guards.pin(k, k.__qualname__) for k in held if type(k) in PLAIN_METACLASSES])
 
 
 def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
-    """Adds to ``found`` the classes that Python code defined in what a guard compares with."""
+    """Adds to ``found`` the classes defined in Python code that the operand of a guard contains."""
     t = type(v)
     if is_a(v, type):
         if v.__flags__ & HEAP_TYPE:
@@ -91,7 +91,7 @@ def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
         for part in frozenset.__iter__(v) if is_a(v, frozenset) else tuple.__iter__(v):
             _find_classes(part, found, depth + 1)
     elif t is dict and depth:
-        # A dict that the program holds itself, as a module's globals, is read item by item, with guards.
+        # A dict that is an operand itself, such as a module's globals, is read item by item, with guards.
         _find_classes((*v, *v.values()), found, depth + 1)
     elif t is weakref.ref:
         _find_classes(v(), found, depth + 1)
@@ -102,12 +102,12 @@ def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
 
 
 def load_class(trace: GuardedTrace, cls: Any, src: Source) -> None:
-    """Loads a class that this call made before the segment began."""
+    """Registers a class that this call created before the segment started, and guards its contents."""
     trace.adopt(cls, src)
     trace.check_type(src, type(cls))
     trace.load_members(cls, src, NAMES)
     guard_mro(trace, cls)
-    # Rules go by the module's name as well; C reads the abstract methods.
+    # Rules match the module's name too, and C reads the abstract methods.
     for name in [name for name in ("__module__", "__abstractmethods__") if name in TYPE_DICT.__get__(cls)]:
         value = TYPE_DICT.__get__(cls)[name]
         trace.load(value, trace.guards.access(src, "member", ClassItem(name), value))
@@ -115,7 +115,7 @@ def load_class(trace: GuardedTrace, cls: Any, src: Source) -> None:
 
 
 def load_member(trace: GuardedTrace, member: enum.Enum, src: Source) -> None:
-    """Loads a member of an enum that this call made before the segment began; of one that its enum does not have, the identity."""
+    """Registers a member of an enum that this call created before the segment started; guards the identity of a member without an entry there."""
     if not _is_own(member):
         trace.guards.check(src, "is", member)
         trace.adopt(member, src)
@@ -131,11 +131,11 @@ def load_member(trace: GuardedTrace, member: enum.Enum, src: Source) -> None:
 
 
 def _is_own(member: Any) -> bool:
-    """Returns whether the member's enum has it under its name, or its number: the enum with these tells it from all others."""
+    """Returns whether the member's enum has it under its name or its number, which identify it within the enum."""
     if not is_a(member, enum.Enum):
         return False
     space, fields = TYPE_DICT.__get__(type(member)), object.__getattribute__(member, "__dict__")
-    # Flags make one of several others when it is asked for; it has no name among the members.
+    # Flags create a combined member on demand; it has no name among the members.
     for members, field, kind in (("_member_map_", "_name_", str), ("_value2member_map_", "_value_", int)):
         table, key = space.get(members), fields.get(field)
         if type(table) is dict and type(key) is kind and table.get(key) is member:
@@ -144,7 +144,7 @@ def _is_own(member: Any) -> bool:
 
 
 def find(trace: GuardedTrace, cls: type, name: str) -> type | None:
-    """Guards what a name is on a class made by the call; -> the class made before it, if any, that has the name."""
+    """Guards the result of looking up a name on a class that this call created; returns the older class in its MRO that defines the name."""
     guards = trace.guards
     for k in CLASS_MRO.__get__(cls):
         here = name in TYPE_DICT.__get__(k)
@@ -165,7 +165,7 @@ def find(trace: GuardedTrace, cls: type, name: str) -> type | None:
 
 
 def is_method(src: Source) -> bool:
-    """Returns whether ``src`` is what such a class holds, or what a descriptor holds for it."""
+    """Returns whether ``src`` is an entry of such a class's dict, or is held by a descriptor in such an entry."""
     return type(src.key) is ClassItem or (src.parent is not None and type(src.parent.key) is ClassItem)
 
 
@@ -178,7 +178,7 @@ def load_item(trace: GuardedTrace, descr: Any, src: Source) -> None:
 
 
 class ClassOf:
-    """An object's class as a member."""
+    """Reads an object's class as a member."""
 
     __name__ = "__class__"
 
@@ -190,7 +190,7 @@ CLASS_OF = ClassOf()
 
 
 class ClassItem:
-    """An entry of a class's own dict, as a member."""
+    """Reads an entry of a class's own dict as a member."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -200,7 +200,7 @@ class ClassItem:
 
 
 class EnumItem:
-    """An entry of the dict of an enum's member, as a member."""
+    """Reads an entry of the dict of an enum's member as a member."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -213,7 +213,7 @@ ENUM_ITEMS = EnumItem("_name_"), EnumItem("_value_")
 
 
 class SlotOf:
-    """A slot of a class that each call makes anew, by the place of the class in the object's MRO."""
+    """Reads a slot of a class that each call creates, by the position of the class in the object's MRO."""
 
     def __init__(self, obj: Any, descr: Any) -> None:
         self.at, self.__name__ = type(obj).__mro__.index(descr.__objclass__), descr.__name__
@@ -223,12 +223,12 @@ class SlotOf:
 
 
 def member_of(trace: GuardedTrace, obj: Any, descr: Any) -> Any:
-    """Returns the descriptor that reads the member in another call."""
+    """Returns the descriptor that reads the same member in another call."""
     return SlotOf(obj, descr) if type(descr) in CLASS_MEMBERS and descr.__objclass__ in trace.classes.local else descr
 
 
 class SameLayout:
-    """Returns whether a class agrees with the one seen at capture in what C makes of it: the fields of instances and its flags."""
+    """A predicate: the C layout of a class (the fields of its instances and its flags) is the one seen at capture."""
 
     def __init__(self, cls: type) -> None:
         self.seen = self._layout(cls)

@@ -1,4 +1,4 @@
-"""Writes to objects that existed before the segment: what was there, and which parts were written."""
+"""Writes to objects that existed before the segment: the state before the write, and the parts that were written."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fineline.kinds import is_a
 from fineline.torch_facts.tensor_backup import put_back_memory
 
 EMPTY = object()
-# Bytes of tensors that are copied at each call: a microsecond or two.
+# The most bytes of tensors that a program copies at each call: this takes a microsecond or two.
 MOST_KEPT = 2**16
 _NUMBERS = (float, int, tuple)
 _HOLDERS = (dict, OrderedDict, defaultdict, Counter, list, deque)
 
 
 def contents(cell: CellType) -> Any:
-    """Returns what the cell holds; EMPTY if nothing."""
+    """Returns the contents of the cell; EMPTY if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -41,7 +41,7 @@ class Written:
         self.src = src
         self.kind = kind
         self.before = before
-        # Told apart as a dict does it: 1 and True are one.
+        # A set compares them as a dict does: 1 and True are one key.
         self.keys: set[Any] = set()
         self.whole = False
 
@@ -50,30 +50,30 @@ class MutationLog:
     """The replay list of a program, and the undo log of the capture."""
 
     def __init__(self) -> None:
-        # Each `Written` holds its object.
+        # Each `Written` keeps its object alive.
         self.written: AddressMap[Written] = AddressMap()
-        # By the ids of an object and a descriptor, which each entry holds.
+        # By the ids of an object and a descriptor, which each entry keeps alive.
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
-        # The memory that operators write into, with a copy; kept where an error may have to take the writes back. Not the tensors, which
-        # may have other memory by then.
+        # The storages that operators write into, each with a copy, if an error may have to undo the writes. Storages instead of tensors, because
+        # a tensor may have another storage when the writes are undone.
         self.storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
-        # ... and the tensors, with their versions; those of them that had no history: what is written may have one.
+        # The tensors that are written into, with their versions; and those that had no autograd history, because the write may give them one.
         self.versions: IdentityMap[int] = IdentityMap()
         self.plain: list[Tensor] = []
-        # Numbers for which symbols stand meanwhile: (container, key or place, number or what holds it, what stands there).
+        # Numbers that symbols replace for now: (container, key or index, original item, item with symbols).
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
-        # Calls whose results a cache of the user's holds: (function, arguments, keyword arguments).
+        # Calls whose results come from one of the user's caches: (function, arguments, keyword arguments).
         self.hits: list[tuple[Any, list, dict]] = []
-        # Those of them that have really been made, as (function, key), and those that were in attempts which have been taken back.
+        # The calls of these that were really made, as (function, key), and those made in attempts that were undone.
         self.cached: list[tuple[Any, Any]] = []
         self.ahead: list[tuple[Any, Any]] = []
-        # Entries of tracebacks that stand in front of what an exception from before the segment has, with where that comes from.
+        # Traceback entries that are put before the old traceback of an existing exception, with the source of the exception.
         self.seams: IdentityMap[Source] = IdentityMap()
-        # While a call runs that is to be one node: each write, and each read of what has been written, as (verb, source, text).
+        # While an opaque call runs: each write, and each read of a written value, as (verb, source, text).
         self.met: list[tuple[str, Source, str]] | None = None
 
     def wrote(self, obj: Any) -> bool:
-        """Returns whether an object, other than a dict, was written to: what it holds is then not what the next call will find."""
+        """Returns whether an object other than a dict was written to: its contents are then not the ones that the next call starts with."""
         return self._meet(self.written.get(obj)) is not None
 
     def is_dirty(self, d: Any, key: Any) -> bool:
@@ -91,7 +91,7 @@ class MutationLog:
         return w
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
-        """Notes a write that is about to happen: of ``key`` of ``obj``, or, without a key, of any part of it."""
+        """Notes a write that is about to happen: to ``key`` of ``obj``, or, without a key, to any part of it."""
         if self.met is not None:
             self.met.append(("changes", src, _text(src, key)))
         w = self.written.get(obj)
@@ -104,13 +104,13 @@ class MutationLog:
             w.keys.add(key)
 
     def replaceable(self, obj: Any, key: Any, value: Any) -> bool:
-        """Returns whether ``value``, which ``obj`` holds since before the segment, may be a symbol, or have some in it."""
+        """Returns whether ``value``, which ``obj`` has held since before the segment, may be replaced by a symbol or a tuple with symbols."""
         if type(value) not in _NUMBERS or type(obj) not in _HOLDERS:
             return False
         return obj not in self.written or (is_a(obj, dict) and not self.is_dirty(obj, key))
 
     def replace(self, obj: Any, key: Any, value: Any) -> None:
-        """Lets ``value`` stand for what a dict, list or deque holds, as if it had been there before."""
+        """Replaces an item of a dict, list or deque by ``value``, as if ``value`` had been there before the segment."""
         self.replaced.append((obj, key, obj[key], value))
         obj[key] = value
         w = self.written.get(obj)
@@ -118,7 +118,7 @@ class MutationLog:
             w.before[key] = value
 
     def original(self, value: Any) -> Any:
-        """Returns ``value``, an item or a tuple of items, with the numbers themselves where symbols stand for them in containers."""
+        """Returns ``value``, an item or a tuple of items, with the original numbers instead of the symbols that replace them in containers."""
         if not self.replaced:
             return value
         numbers = IdentityMap([(new, old) for _, _, old, new in self.replaced])
@@ -133,7 +133,7 @@ class MutationLog:
         self.slots.setdefault((id(obj), id(descriptor)), (obj, src, descriptor, old))
 
     def set_slot(self, obj: Any, src: Source, descriptor: Any, old: Any, value: Any) -> None:
-        """Sets a slot, or a tensor's attribute, through its descriptor. What that refuses is no write: no program makes it."""
+        """Sets a slot, or a tensor's attribute, through its descriptor. A refused write is not noted: no program repeats it."""
         key = id(obj), id(descriptor)
         known = key in self.slots
         self.note_slot(obj, src, descriptor, old)
@@ -161,7 +161,7 @@ class MutationLog:
         self.hits.append((fn, args, kwargs))
 
     def note_storage(self, t: Tensor) -> None:
-        """Keeps what is in the memory of a tensor that is about to be written into."""
+        """Notes the version of a tensor and copies its storage, because it is about to be written into."""
         self.note_version(t)
         storage = t.untyped_storage()
         if storage._cdata not in self.storages:
@@ -169,7 +169,7 @@ class MutationLog:
                 self.storages[storage._cdata] = storage, storage.clone()
 
     def note_version(self, t: Tensor) -> None:
-        """Keeps the version of a tensor, which is about to change."""
+        """Notes the version of a tensor, which is about to change."""
         if t in self.versions or t.is_inference():
             return
         self.versions[t] = t._version
@@ -177,23 +177,23 @@ class MutationLog:
             self.plain.append(t)
 
     def take_over(self, later: MutationLog) -> None:
-        """Keeps what a mutation log of what ran since has kept of tensors."""
+        """Merges the storages and versions from the mutation log of code that ran later; older entries win."""
         self.storages, versions = later.storages | self.storages, later.versions.copy()
         versions.update(self.versions)
         self.versions = versions
         self.plain += later.plain
 
     def undo_storages(self) -> None:
-        """Puts back what was in the tensors."""
+        """Restores the contents and versions of the tensors."""
         for storage, before in self.storages.values():
             put_back_memory(storage, before)
-        # The newest first: a view counts together with what it is a view of.
+        # Newest first: a view shares its version counter with its base.
         for t, version in reversed(self.versions.items()):
-            # A backward pass from before the call may need it.
+            # A backward pass of a graph from before the call may check the version.
             torch._C._autograd._unsafe_set_version_counter((t,), (version,))
 
     def undo(self) -> None:
-        """Puts back what was there before the segment, newest kinds last."""
+        """Restores the state before the segment."""
         self.undo_storages()
         for t in self.plain:
             if t.requires_grad:
@@ -225,7 +225,7 @@ class MutationLog:
             obj[key] = old
 
     def forget(self) -> None:
-        """Lets go of all that was written: the traceback of an exception leads to this run, and to all that its frames hold."""
+        """Drops all references: the traceback of an exception leads to this log, which would keep all written objects alive."""
         tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
         for table in tables:
             table.clear()
@@ -242,11 +242,11 @@ def _text(src: Source, key: Any) -> str:
 
 
 def _put_back(d: dict, before: dict) -> None:
-    """Makes ``d`` what it was, in place; it may be a module's globals, which must not be empty for a moment."""
+    """Restores the contents of ``d`` in place. It may be a module's globals, so it is never empty in between."""
     cls: Any = OrderedDict if is_a(d, OrderedDict) else dict
     for key in [k for k in cls.keys(d) if k not in before]:
         cls.__delitem__(d, key)
-    # By identity: == may be the user's code, and of tensors it is an operator.
+    # By identity: ``==`` may run the user's code, and on tensors it is an operator.
     if list(map(id, cls.keys(d))) != [id(k) for k in before if k in d] or len(d) != len(before):
         for key in list(cls.keys(d)):
             cls.__delitem__(d, key)

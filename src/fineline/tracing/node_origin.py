@@ -1,4 +1,4 @@
-"""Where a node of a graph comes from: the instruction that made it, the calls that led there, and the modules on the way."""
+"""The origin of a graph node: the instruction that made it, the calls that led there, and the modules on the way."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _CALLS = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
 
 
 def origin_of(trace: SegmentTrace, f: Frame) -> Origin:
-    """Returns the origin of what ``f`` does now."""
+    """Returns the origin of the instruction that ``f`` runs now."""
     trail = f.trail
     return (f.info, f.ip, trail if trail is not None else _trail(trace, f))
 
 
 def _trail(trace: SegmentTrace, f: Frame) -> Trail:
-    # Not by recursion: the user's code may be as deep as Python allows.
+    # Without recursion: the user's calls may be as deep as Python allows.
     frames = [f]
     while (back := frames[-1].back) is not None and back.trail is None:
         frames.append(back)
@@ -38,7 +38,7 @@ def _trail(trace: SegmentTrace, f: Frame) -> Trail:
         trail = Trail(called_at)
         _add_module(trace, frame, trail)
         if frame.extras.generator is None:
-            # Each step of a generator may have another caller.
+            # A generator may have another caller at each step.
             frame.trail = trail
         called_at = (frame.info, frame.ip, trail)
     return trail
@@ -56,5 +56,5 @@ def _add_module(trace: SegmentTrace, f: Frame, trail: Trail) -> None:
 
 
 def _outermost(f: Frame) -> bool:
-    """Returns whether ``f`` is the frame of what is compiled: fineline's own may be around it."""
+    """Returns whether ``f`` is the compiled function's frame, which may have one of fineline's own frames around it."""
     return f.back is None or (f.back.back is None and is_own(f.back.info.code))

@@ -1,4 +1,4 @@
-"""Values that guards compare by value, or that stay what they are, and keys that C finds without running the user's code."""
+"""Values that guards compare by value, values that never change, and keys that C finds without running the user's code."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ PINNED = (
 )  # fmt: skip
 # Numbers whose guards may be deferred, and which may be symbols.
 LAZY = (float, int)
-# Numbers that no symbol stands for.
+# Numbers that never become symbols.
 UNSYMBOLIC = NUMPY_SCALARS | {complex}
 
 
 def is_value(v: Any) -> bool:
-    """Returns whether ``v`` is compared by value: it has no identity that a program could tell apart."""
+    """Returns whether guards compare ``v`` by value, because no program can observe its identity."""
     t = type(v)
     if t in SINGLETONS or t in VALUES:
         return t is not slice or (is_value(v.start) and is_value(v.stop) and is_value(v.step))
     if t is tuple or t is frozenset or t is torch.Size:
         return all(is_value(x) for x in v)
     if t is types.BuiltinFunctionType:
-        # Bound to an object, it is that object's; a class may be one that each call makes.
+        # A method bound to an object belongs to that object; a class may be one that each call creates.
         of = v.__self__
         return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not of.__flags__ & HEAP_TYPE) or type(of).__name__.startswith(PYBIND)
     return is_a(v, PINNED)
 
 
 def hashes_plainly(k: object) -> bool:
-    """Returns whether ``k`` is a key that C finds without asking the user's code."""
+    """Returns whether C hashes and compares the key ``k`` without running the user's code."""
     t = type(k)
     if t is str or is_a(k, (Tensor, *PINNED)):
         return True

@@ -1,4 +1,4 @@
-"""PyTorch's own state in a segment: grad mode and the like where it starts, random generators, and what the captured code changes of it."""
+"""PyTorch's own state in a segment: grad mode and the like at its start, random generators, and the changes that the captured code makes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fineline.torch_facts.thread_state import answers_before
 
 
 class SegmentState:
-    """The state that PyTorch was in where the segment started, and the functions that the graph calls to change it."""
+    """PyTorch's state at the start of the segment, and the functions that the graph calls to change it."""
 
     __slots__ = ("answers", "random", "setters", "start")
 
@@ -18,16 +18,16 @@ class SegmentState:
         self.start = AMBIENT.now()
         # The functions that nodes call to change PyTorch's state.
         self.setters: set[object] = set()
-        # What a function that reads PyTorch's state said before that was changed.
+        # The results of state queries from before the state was changed.
         self.answers: dict[Callable[..., object], object] = {}
         self.random = random_states()
 
     def before_change(self, fn: Callable[..., object]) -> None:
-        """Notes what functions say of a state that ``fn`` is about to change."""
+        """Notes the results of queries for the state that ``fn`` is about to change."""
         answers_before(fn, self.answers)
 
     def answer(self, fn: Callable[..., object], now: object) -> object:
-        """Returns what a function that reads PyTorch's state said at the start; ``now``: what it says now."""
+        """Returns the result that the query ``fn`` had at the start of the segment. ``now``: its result now."""
         return self.answers.get(fn, now)
 
     def is_unchanged(self) -> bool:
@@ -35,5 +35,5 @@ class SegmentState:
         return AMBIENT.now() == self.start
 
     def drew(self) -> bool:
-        """Returns whether something random has been asked for since."""
+        """Returns whether a random generator has advanced since the start."""
         return not unmoved(self.random)

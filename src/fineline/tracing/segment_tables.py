@@ -1,4 +1,4 @@
-"""What a segment's code has met, so that each is looked at, and guarded, once: namespaces, functions, and containers as wholes."""
+"""Tables of one segment that make sure each name, function and whole container is checked and guarded once."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from fineline.identity import AddressMap, AddressSet, IdentityMap
 
 
 class Namespaces:
-    """What reads of names have found in one segment, so that each name is guarded once."""
+    """The results of name lookups in one segment, so that each name is guarded once."""
 
     __slots__ = ("bound", "global_values", "owners", "types")
 
     def __init__(self) -> None:
-        # Namespaces -> the values of globals that have been read in them. What runs in a namespace holds it, and one has a source.
+        # Namespaces: the globals that have been read in each. Running code keeps its namespace alive, and one other has a source.
         self.global_values: AddressMap[dict[str, Any]] = AddressMap()
-        # Instance dicts -> the object, made here, that it belongs to, and that is kept here with its dict.
+        # Instance dicts of objects created in the segment: the owner of each, which this table keeps alive with its dict.
         self.owners: AddressMap[Any] = AddressMap()
-        # Classes -> the names that have been looked up on them.
+        # Classes: the names that have been looked up on each.
         self.types: dict[type, Any] = {}
-        # Callables that descriptors in C gave -> the descriptor, the object, its class.
+        # Callables that C descriptors returned: the descriptor, the object, its class.
         self.bound: IdentityMap[tuple] = IdentityMap()
 
     def forget_globals(self, space: object) -> None:
-        """Forgets what has been read in ``space``, which is about to be written."""
+        """Forgets the names that were read in ``space``, because it is about to be written."""
         self.global_values.pop(space, None)
 
     def clear(self) -> None:
@@ -35,19 +35,19 @@ class Namespaces:
 
 
 class SegmentFunctions:
-    """What is known of the functions that one segment has met, so that each is looked at once."""
+    """Facts about the functions that one segment has called, so that each is checked once."""
 
     __slots__ = ("guarded", "hooks_seen", "pure", "run_through")
 
     def __init__(self) -> None:
-        # Functions whose parts are guarded. Those from outside have sources; of others, made here, nothing is guarded.
+        # Functions whose parts are guarded. Those from before the segment have sources; for those created in it nothing is guarded.
         self.guarded = AddressSet()
-        # Functions in Python that capture looks into, unless they get attributes -> their code, which tells one from another at its address.
-        # They are not held: what closures hold is to go when it goes in eager code.
+        # Python functions that capture runs through unless they get attributes: the code of each, which detects another function at its address.
+        # Their objects are not kept alive: the contents of closures must die when they die in eager code.
         self.run_through: AddressMap[CodeType] = AddressMap()
-        # Functions that CPython may run -> what that rests on, and holds the function; code that it may not run -> None.
+        # Functions that CPython may run: the assumptions of each, which keep it alive; code that it must not run: None.
         self.pure: AddressMap[Any] = AddressMap()
-        # Whether it is guarded that there are no hooks of all modules.
+        # Whether the absence of global module hooks is guarded.
         self.hooks_seen = False
 
     def look_into(self, fn: FunctionType) -> None:
@@ -61,20 +61,20 @@ class SegmentFunctions:
 
 
 class GuardedContainers:
-    """What one segment's guards say of containers, beyond the items that the code has read."""
+    """The guards of one segment on containers as wholes, in addition to those on the items that the code has read."""
 
     __slots__ = ("expanded", "keys", "lookups")
 
     def __init__(self) -> None:
-        # Containers of which all is guarded; they have sources, which keep them.
+        # Containers whose whole contents are guarded; their sources keep them alive.
         self.expanded = AddressSet()
-        # Sets in which objects are looked up by identity. Each `Lookups` knows whether it is about the set that lies there now.
+        # Sets in which objects are looked up by identity. Each `Lookups` checks that it belongs to the set now at its address.
         self.lookups: AddressMap[Any] = AddressMap()
-        # Dicts in which objects are looked up by identity; `Keys` may be about several.
+        # Dicts in which objects are looked up by identity; one `Keys` may serve several dicts.
         self.keys: AddressMap[Any] = AddressMap()
 
     def begin_anew(self) -> AddressSet:
-        """Makes code that runs next guard all containers that it reads, also those that are guarded; returns these."""
+        """Makes the code that runs next guard all containers that it reads, even those guarded before; returns the guarded containers."""
         before, self.expanded = self.expanded, AddressSet()
         return before
 

@@ -45,13 +45,13 @@ from fineline.tracing.plain_values import LAZY, PINNED, PLAIN_TENSORS, SINGLETON
 from fineline.tracing.segment_state import SegmentState
 from fineline.tracing.segment_tables import GuardedContainers, Namespaces, SegmentFunctions
 
-# What operators take Python's own types for.
+# The dtypes that operators take for Python's own types.
 DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})
-# Containers that show the contents of another one, which can't be reached through them.
+# Containers that show the contents of another container, which cannot be reached through them.
 WINDOWS = frozenset(
     type(x) for d in (dict[str, int](), OrderedDict[str, int]()) for x in (types.MappingProxyType(d), d.keys(), d.values(), d.items())
 )
-# What tells one bound C method from another, by its type; and callables that are fixed once made.
+# The members that identify a bound C method, by its type; and those of callables that never change.
 BOUND: dict[type, tuple] = {
     t: tuple([t.__dict__[n] for n in names])
     for t, names in (
@@ -69,9 +69,9 @@ F_KWDEFAULTS = types.FunctionType.__dict__["__kwdefaults__"]
 
 
 class SegmentTrace:
-    """Everything that belongs to one segment: from a call's start, or a graph break, to the next graph break or the return.
+    """The record of one segment: from the start of a call, or a graph break, to the next graph break or the return.
 
-    What most reads ask for lies here. The rest lies in parts by subject, each in a file of its name.
+    The fields that most reads need are here. The others are in parts by subject, each in a file named after it.
     """
 
     __slots__ = (
@@ -84,14 +84,14 @@ class SegmentTrace:
         self.guards = GuardBuilder(interp)
         self.recorder = Recorder()
         self.mutations = MutationLog()
-        # Objects from before the segment. What is read of one holds for this very object, so that it stays.
+        # Objects from before the segment. A fact about one holds for this object only, so the table keeps it alive.
         self.sources: IdentityMap[Source] = IdentityMap()
-        # Objects that the captured code has made. They go when they would in eager code: what lies in the place of one later is made here as
-        # well, or has a source, which is asked for first.
+        # Objects created in the segment, which die when they would in eager code. A later object at the same address was created in the segment
+        # too, or has a source, which is looked up first.
         self.made = AddressSet()
-        # Those of them that nothing else may hold, and that yet stay as long as the segment.
+        # Those of them that the trace keeps alive until the segment ends.
         self.kept: list[Any] = []
-        # In fake mode: the numbers that may vary.
+        # In fake mode: the symbols for varying sizes and numbers.
         self.symbols: Any = None
         self.deferred = DeferredValues(self.guards)
         self.classes = SegmentClasses(interp.lessons.local_classes)
@@ -104,11 +104,11 @@ class SegmentTrace:
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def load(self, v: Any, src: Source) -> Any:
-        """Registers a value read through ``src`` and guards what is known of it at once; -> the value."""
-        # A length alone may have been checked without a read: of hooks that are not there, for one.
+        """Registers a value read through ``src`` and guards the facts about it that are known at once; returns the value."""
+        # A length may have been checked without a read: for example that there are no hooks.
         if src.checked and (len(src.checked) > 1 or "len" not in src.checked):
             if self.symbols is not None and src.reg in self.symbols.places.numbers:
-                # So far a symbol; what reads it now takes the very number, if not that symbol.
+                # It was a symbol so far; this read uses the number itself.
                 if type(v) in LAZY:
                     self.guards.check(src, "eq", v)
             elif self.deferred.numbers and type(v) in UNSYMBOLIC:
@@ -122,7 +122,7 @@ class SegmentTrace:
         if t in VALUES and (t is not slice or is_value(v)):
             if t in LAZY or t in UNSYMBOLIC:
                 if v in self.deferred.numbers:
-                    # A second way to the very number: a program that took one for the other would be wrong.
+                    # A second source for the same number: the program must not mistake one number for the other.
                     self.deferred.settle(v)
                 elif src.op == "root" and not (t is int and -6 < v < 257):
                     self.deferred.put_off(v, src)
@@ -133,7 +133,7 @@ class SegmentTrace:
             if known is not src:
                 guards.check(src, "same", known.reg)
             for i, item in enumerate(v if v in self.deferred.tuples else ()):
-                # Who gets it this way finds the numbers themselves in it.
+                # This read returns the tuple with the original numbers.
                 self.load(item, guards.access(known, "index", i, item))
             return v
         if is_a(v, PINNED):
@@ -175,7 +175,7 @@ class SegmentTrace:
         return v
 
     def read(self, v: Any, src: Source) -> Any:
-        """Loads a value that the code continues with: a number that may vary is a symbol from here on."""
+        """Registers a value that the code continues with; returns a symbol instead of a number that may vary."""
         if self.symbols is not None and type(v) in LAZY:
             number = self.symbols.number(v, src)
             if number is not None:
@@ -185,7 +185,7 @@ class SegmentTrace:
         return self.load(v, src)
 
     def _read_tuple(self, v: tuple, src: Source) -> tuple:
-        """Returns a tuple, or a ``torch.Size``, or what stands for it: one with symbols for the numbers in it that vary."""
+        """Returns the tuple or ``torch.Size``, or a copy of it in which symbols replace the numbers that vary."""
         guards = self.guards
         found = self.deferred.tuples.get(v)
         if found is None and not src.checked and v not in self.sources:
@@ -201,7 +201,7 @@ class SegmentTrace:
         return v if found is None else found
 
     def load_members(self, v: Any, src: Source, members: Iterable[Any]) -> None:
-        """Loads what these descriptors of C's read of ``v``, past whatever its class says."""
+        """Loads the members of ``v`` that these C descriptors read, without asking its class."""
         for descr in members:
             value = descr.__get__(v)
             self.load(value, self.guards.access(src, "member", descr, value))
@@ -214,7 +214,7 @@ class SegmentTrace:
             self.expand(fn.keywords)
 
     def fault(self, text: str) -> None:
-        """Reports a value without a source, which is an internal error; nothing of this segment is kept."""
+        """Reports a value without a source, which is an internal error; nothing captured in this segment is kept."""
         self.guards.interp.fail("FL901", text, True)
 
     def adopt(self, v: Any, src: Source) -> None:
@@ -222,7 +222,7 @@ class SegmentTrace:
         self.sources[v] = src
 
     def forget(self) -> None:
-        """Lets go of all that is alive, once the segment is written: eager code runs next, and what the user's code has dropped is to go."""
+        """Drops all references to live objects after the segment is written: eager code runs next, and the user's dropped objects must die."""
         self.recorder.forget()
         self.recorder.inputs.clear()
         parts = (self.deferred, self.namespaces, self.containers, self.failures, self.functions, self.classes)
@@ -236,14 +236,14 @@ class SegmentTrace:
             src = self.guards.pin(v, name)
             self.adopt(v, src)
             if type(v).__flags__ & HEAP_TYPE and not is_a(v, type):
-                # The object is held, but its ``__class__`` can be assigned.
+                # The program keeps the object alive, but its ``__class__`` can be assigned.
                 self.guards.check(src, "type", type(v))
         elif src.op != "pin" and v not in self.classes.local:
             self.guards.check(src, "is", v)
         return src
 
     def check_type(self, src: Source, t: type) -> None:
-        """Guards the type of what ``src`` gives."""
+        """Guards that the value of ``src`` has the type ``t``."""
         if self.classes.given is not None and t not in self.classes.met:
             self.classes.meet(t, src)
         if t in self.classes.local:
@@ -252,13 +252,13 @@ class SegmentTrace:
             self.guards.check(src, "type", t)
 
     def _made_anew(self, t: type, src: Source) -> bool:
-        """Returns whether each call has a class of its own in the place of ``t``, the type of what ``src`` gives."""
+        """Returns whether each call creates its own class for ``t``, the type of the value of ``src``."""
         if self.classes.given is not None:
             self.classes.meet(t, src)
         return t in self.classes.local
 
     def fresh(self, v: Any) -> Any:
-        """Notes a mutable object as made in this segment; -> the object."""
+        """Notes a mutable object as created in this segment; returns the object."""
         self.made.add(v)
         return v
 
@@ -271,7 +271,7 @@ class SegmentTrace:
             if owner is None and is_a(obj, types.ModuleType):
                 owner = self.pin(obj, str(d.get("__name__", "module")))
             elif owner is None and is_a(obj, enum.Enum) and obj not in self.made:
-                # Members, and the ones that flags make of several, stay as long as their class.
+                # Members, and combined flags, live as long as their class.
                 owner = self.pin(obj, type(obj).__name__)
             if owner is None:
                 if obj not in self.made and self.active and not (is_a(obj, Tensor) and self.recorder.known(obj)):
@@ -304,7 +304,7 @@ class SegmentTrace:
         self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
 
     def guard_presence(self, d: dict, src: Source, key: str) -> None:
-        """Guards whether ``key``, which is about to be deleted, was there before: this decides where a later write puts it."""
+        """Guards whether ``key``, which is about to be deleted, existed before: this decides the position of a later write."""
         before = self.mutations.before(d)
         if d in self.containers.expanded:
             return
@@ -315,9 +315,9 @@ class SegmentTrace:
 
     # -- containers ----------------------------------------------------------------------------------------------------
     def expand(self, obj: Any, deep: bool = False, ordered: bool = True, within: tuple[int, ...] = ()) -> None:
-        """Guards a whole container, as it was before this segment wrote to it (of a set, ``ordered``, the order too), and what it holds.
+        """Guards a whole container with the contents before this segment's writes, and its items; for an ``ordered`` set, the order too.
 
-        Of iterators it guards the lists that they go through.
+        For an iterator, guards the lists that it iterates over.
         """
         if type(obj) in LIST_READERS:
             for it in list_iterators(obj):
@@ -359,7 +359,7 @@ class SegmentTrace:
                 self._load_key(v)
         elif is_a(obj, bytearray):
             guards.check(src, "predicate", (SameBytes(bytes(before)), f"== {bytes(before)!r:.40}"), "bytes")
-        # Not a class's namespace, of which single names are read, and which holds descriptors made anew with each class.
+        # Without a class's namespace: code reads single names from it, and it holds descriptors that are created with the class.
         elif t in WINDOWS and is_a(shown_by.__get__(obj, t), dict) and not (t is types.MappingProxyType and "__module__" in obj):
             shown = shown_by.__get__(obj, t)
             self.load(shown, guards.access(src, "member", shown_by, shown))
@@ -378,7 +378,7 @@ class SegmentTrace:
         """Loads an item of a container that C is about to read as a whole; a symbol replaces an item that varies in the container."""
         symbols = self.symbols
         if type(v) in LAZY and is_a(obj, dict) and obj in self.mutations.written and self.mutations.is_dirty(obj, key):
-            # It was written over: nobody finds the old number any more.
+            # The old number was overwritten: no code can read it any more.
             return
         if symbols is None or not symbols.varying.found or is_a(self.recorder, Part) or not self.mutations.replaceable(obj, key, v):
             self.load(v, src)
@@ -388,7 +388,7 @@ class SegmentTrace:
     def _load_key(self, k: Any) -> None:
         """Loads a key that is an object: the ``keys`` check guards its identity, and its source is a pin."""
         if not is_value(k) and k in self.sources:
-            # What else it is reached by must still lead to this very key.
+            # Other sources of the key must still lead to this object.
             identify(self, k)
         elif not is_value(k):
             self.load(k, self.guards.pin(k, "key"))
@@ -449,7 +449,7 @@ class SegmentTrace:
         if is_a(a, range):
             return list(a)
         if is_a(a, enum.Flag) and type(a).__members__.get(str(a.name)) is not a:
-            # FX writes members by name, which one made of several has not.
+            # FX writes members by name, but a combined flag has none.
             if is_a(a, int):
                 return int(a)
         elif is_a(a, enum.Enum):
@@ -463,7 +463,7 @@ class SegmentTrace:
         if t is type and a in DTYPES:
             return DTYPES[a]
         if is_a(a, (int, float)):
-            # What operators take it for.
+            # Operators accept it as its base type.
             return PLAIN_VALUE[_base(t)](a)
         raise NotForGraph(f"an argument of type {t.__module__}.{t.__qualname__}")
 

@@ -1,4 +1,4 @@
-"""Lookups by identity in containers made here: which objects in one are the same must stay so, and each is told from the others once."""
+"""Lookups by identity in containers created here: guards that the objects in them stay distinct, each added once."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from fineline.tracing.identity_guards import leaves, parts
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
-# Stands for an object that the captured code has made, which must not live longer because of a lookup. It differs from all others.
+# Stands for an object created here, which a lookup must not keep alive. It differs from all objects with a source.
 NEW = object()
 
 
 class Lookups:
-    """One set: the objects that have been looked up in it, or seen there."""
+    """The objects that have been looked up in one set, or found in it."""
 
     __slots__ = ("last", "made", "refused", "size", "target", "told", "unknown")
 
     def __init__(self, target: set) -> None:
-        # Its elements live no longer than without this.
+        # A weak reference, because the elements must not live longer.
         self.target = weakref.ref(target)
-        # By register: the objects that are different ones, which ``guard`` says.
+        # The objects that ``guard`` keeps distinct, by register of their source.
         self.told: dict[int, Source] = {}
-        # Objects that the captured code has made. What lies there later may have a source.
+        # Objects created here. A later object at the same address may have a source.
         self.made = AddressSet()
-        # As many elements have been seen; the one looked up since, in a tuple, may have been added. NEW stands for an object made here.
+        # The size of the set at the last look, and the object looked up since, in a tuple: it may have been added. NEW: an object created here.
         self.size = 0
         self.last: tuple = ()
-        # Whether there are objects without a source, which may have got one since.
+        # Whether the set holds objects that had no source; they may have one by now.
         self.unknown = False
         self.refused: str | None = None
 
     def follow(self, trace: SegmentTrace) -> None:
-        """Takes in what has been added to the set."""
+        """Notes the elements that were added to the set since the last look."""
         target: Any = self.target()
         size = len(target)
-        # Each lookup comes through here, so that no more than the last one's element came or went.
+        # Each lookup calls this method, so at most one element, the last one looked up, was added or removed.
         new = bool(self.last) and self.last[0] is NEW
         one = bool(self.last) and size - self.size in ((1, -1) if new else (1,) if self.last[0] in target else (-1,))
         if self.unknown or self.refused or not (size == self.size or one):
@@ -63,7 +63,7 @@ class Lookups:
         self.tell(trace, v)
 
     def tell(self, trace: SegmentTrace, v: Any) -> None:
-        """Notes that ``v``, and what it holds, are not the objects that were here before."""
+        """Notes that ``v``, and the objects it contains, are distinct from the objects noted before."""
         for part in (*parts(trace, v), *leaves(trace, (v,))):
             if is_value(part) or is_a(part, (tuple, frozenset)):
                 continue
@@ -76,14 +76,14 @@ class Lookups:
                 self.unknown = True
 
     def guard(self, trace: SegmentTrace) -> None:
-        """Guards that the objects that were looked up are different ones."""
+        """Guards that the objects that were looked up are distinct."""
         for src in trace.sources.at(self.made):
             self.told.setdefault(src.reg, src)
         _guard(trace, self.told.values())
 
 
 def lookups(trace: SegmentTrace, target: set) -> Lookups:
-    """Returns what is known of ``target``, whatever has been added to it."""
+    """Returns the lookups of ``target``, updated with the elements added since the last one."""
     found: Lookups | None = trace.containers.lookups.get(target)
     if found is None or found.target() is not target:
         if found is not None:
@@ -94,7 +94,7 @@ def lookups(trace: SegmentTrace, target: set) -> Lookups:
 
 
 def look_up(trace: SegmentTrace, obj: Any, target: set) -> None:
-    """Notes that ``obj`` is looked up in a set made here, and maybe added to it."""
+    """Notes that ``obj`` is looked up in a set created here, and possibly added to it."""
     found = lookups(trace, target)
     found.tell(trace, obj)
     if obj in trace.sources or is_value(obj):
@@ -104,33 +104,33 @@ def look_up(trace: SegmentTrace, obj: Any, target: set) -> None:
 
 
 def rewritten(trace: SegmentTrace, target: Any) -> None:
-    """Guards what is known of ``target``, which is about to be written as a whole, and forgets it."""
+    """Guards and then forgets the lookups of ``target``, because it is about to be overwritten as a whole."""
     found: Lookups | None = trace.containers.lookups.pop(target, None)
     if found is not None:
         found.guard(trace)
 
 
 class Keys:
-    """A dict made here, or others at its address before it: the objects that have been looked up in it."""
+    """The objects looked up in a dict created here, or in earlier dicts at its address."""
 
     __slots__ = ("made", "told")
 
     def __init__(self) -> None:
-        # They have sources, which keep them. A later dict at the same address only adds to them.
+        # The sources keep these objects alive. A later dict at the same address only adds to them.
         self.told: AddressMap[Source] = AddressMap()
-        # Those that had no source, as the captured code has made them.
+        # Objects without a source, because the captured code created them.
         self.made = AddressSet()
 
     def unseen(self, trace: SegmentTrace, keys: Iterable[Any]) -> list[Any]:
-        """Returns those of the ``keys`` that no lookup has met."""
-        # In C: it looks at all keys each time.
+        """Returns the ``keys`` that no lookup has noted yet."""
+        # In C, because each lookup goes through all keys.
         untold = list(filterfalse(self.told.__contains__, keys))
-        # What lies where an object made here has been may have a source.
+        # An object at the address of one created here may have a source.
         made = filter(self.made.__contains__, untold)
         return [*filterfalse(self.made.__contains__, untold), *filter(trace.sources.__contains__, made)]
 
     def tell(self, trace: SegmentTrace, key: Any) -> None:
-        """Notes that ``key``, and what it binds, are not the objects that were here before."""
+        """Notes that ``key``, and the objects it binds, are distinct from the objects noted before."""
         for part in parts(trace, key):
             src = trace.sources.get(part)
             if src is not None:
@@ -140,7 +140,7 @@ class Keys:
 
 
 def look_up_key(trace: SegmentTrace, obj: Any, among: Any) -> None:
-    """Notes that ``obj`` is looked up in a dict made here, or in what becomes the keys of one."""
+    """Notes that ``obj`` is looked up in a dict created here, or in the future keys of one."""
     found = trace.containers.keys.setdefault(among, Keys())
     # Most dicts are filled key by key.
     for key in found.unseen(trace, (*among, obj)):
@@ -148,7 +148,7 @@ def look_up_key(trace: SegmentTrace, obj: Any, among: Any) -> None:
 
 
 def guard_lookups(trace: SegmentTrace) -> None:
-    """Guards what lookups in all containers that were made here rest on."""
+    """Guards that the objects looked up in all containers created here stay distinct."""
     for found in trace.containers.lookups.values():
         found.guard(trace)
     for found in trace.containers.keys.values():
@@ -156,6 +156,6 @@ def guard_lookups(trace: SegmentTrace) -> None:
 
 
 def _guard(trace: SegmentTrace, told: Collection[Source]) -> None:
-    # Two objects that the program holds stay two.
+    # The program keeps constants alive: two of them stay distinct without a guard.
     held = [src for src in told if src.op == "pin"]
     trace.guards.distinct([src for src in told if src.op != "pin"], held)

@@ -1,4 +1,4 @@
-"""The sizes and numbers of one segment that may vary: where each comes from, and what the captured code assumed of them."""
+"""The sizes and numbers of one segment that may vary: the source of each, and the assumptions that the captured code made about them."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from fineline.symbolic.symbol_places import Place, SymbolPlaces, Varying
 from fineline.tracing.inlined_caches import Inlined
 from fineline.tracing.interp import Interp
 
-# How PyTorch names them.
+# The names that PyTorch gives to symbols.
 _SYMBOL = re.compile(r"\b(?:z?[su]\d+|zuf\d+)\b")
 
 
 class Carried(NamedTuple):
-    """A graph input that is no read: the program computes the number; a float is handed on in a tensor, as backends take it."""
+    """A graph input without a source: the program computes the number. A float is passed in a tensor, because backends expect that."""
 
     value: torch.SymFloat | torch.SymInt
     reg: int = -1
 
 
-# Of the caches that `ShapeEnv`'s methods have, each one for all environments.
+# Clears the caches of `ShapeEnv`'s methods, which all environments share.
 _CLEAR = tuple([method.cache_clear for method in vars(ShapeEnv).values() if hasattr(method, "cache_clear")])
 
 
 @functools.cache
 def _without_tensor_form() -> tuple[type, ...]:
-    """Returns the functions in PyTorch's expressions that AOTAutograd can't compute with tensors, as it does where a float meets one."""
+    """Returns the functions in PyTorch's expressions that AOTAutograd cannot compute with tensors; it does so where a float meets a tensor."""
     return tuple([function for function, name in handlers().items() if not hasattr(TensorReferenceAnalysis, name)])
 
 
 class Symbols:
     """The symbols of one segment; ``varying`` says which sizes and numbers vary (see `region.dynamic_dims`).
 
-    ``scalars`` and ``shaped``: numbers that are read from tensors, and sizes that depend on such numbers, are symbols as well.
+    ``scalars`` and ``shaped``: numbers read from tensors, and sizes that depend on such numbers, are symbols as well.
     ``behind``: the segment starts after a graph break, and is usually short.
     """
 
@@ -72,11 +72,11 @@ class Symbols:
         self.draws = self.shapes.draws
         self.inlined = Inlined(interp.lessons.numbers.specialized_caches)
         self.places = SymbolPlaces(self.shapes, varying)
-        # Symbols that only the graph knows: the tensor of which each is a size, stride or offset.
+        # Symbols that only the graph knows: for each, a tensor that has it as a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
-        # The symbols that the graph's floats are computed of.
+        # The symbols that the graph's floats are computed from.
         self._in_floats: set[sympy.Symbol] = set()
-        # Tensors that only graph breaks may look at; they have sources, which keep them.
+        # Tensors that only eager calls at graph breaks may read. Their sources keep them alive.
         self.unsized = AddressSet()
 
     @property
@@ -85,11 +85,11 @@ class Symbols:
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def facts(self, t: Tensor, src: Source) -> TensorFacts:
-        """Returns what is guarded of a tensor at once; sizes that vary, and its strides, may be any."""
+        """Returns the facts of a tensor that are guarded at once; varying sizes and all strides of such a tensor are left open."""
         facts = tensor_facts(t)
         loose = self.varying.loose(src, t)
         if loose and breaks_here(self.interp.options.breaks) == "any":
-            # What looks at it runs at a graph break: nothing else depends on how large it is.
+            # Code that reads its sizes runs at a graph break: nothing else depends on them.
             self.unsized.add(t)
             strides = None if facts.strides is None else (None,) * len(facts.strides)
             return facts._replace(sizes=tuple([None if d in loose else n for d, n in enumerate(facts.sizes)]), strides=strides)
@@ -133,7 +133,7 @@ class Symbols:
             self.fakes.symbolic = True
 
     def number(self, v: Any, src: Source) -> Any:
-        """Returns the symbol for a number that varies; None if this one does not."""
+        """Returns the symbol for a number that varies; None if this number does not."""
         found = self.places.numbers.get(src.reg)
         if found is None and self.varying.number(src, v):
             if type(v) is float:
@@ -148,12 +148,12 @@ class Symbols:
         return found
 
     def term(self, number: Any) -> Term:
-        """Returns what computes a symbolic number from the leaves."""
+        """Returns the term that computes a symbolic number from the leaves."""
         return self.shapes.floats.expanded(number.node.expr)
 
     # -- the graph -----------------------------------------------------------------------------------------------------
     def node(self, number: Any) -> Any:
-        """Returns what stands in the graph for a symbolic number."""
+        """Returns the graph's argument for a symbolic number: a node, or a constant."""
         expr = number.node.expr
         if is_a(self.trace.recorder, Part):
             return self._in_part(self.trace.recorder, number)
@@ -165,7 +165,7 @@ class Symbols:
             plain = self.shapes.floats.exactly(number).plain
             if plain is None or (type(plain) is torch.SymFloat and plain.node.expr.has(*_without_tensor_form())):
                 return self._carried(expr, number)
-        # What is made of a float is computed by the program as well.
+        # The program also computes the numbers that are made from a float.
         term = self.shapes.floats.expanded(expr, whole=False)
         env = {symbol: self._leaf(symbol) for symbol in symbols_of(term)}
         return nodes_of(term, env, self.trace.recorder.graph, self.trace.recorder.numbers)
@@ -184,7 +184,7 @@ class Symbols:
         return nodes_of(term, env, part.graph, part.computed)
 
     def _own(self, part: Part, symbol: sympy.Symbol) -> Any:
-        """Returns the node of a symbol that is known inside only."""
+        """Returns the node for a symbol that is known only inside the sub-graph; None if it comes from outside."""
         if symbol in part.own or symbol in self.places.leaves or symbol not in self._born:
             return part.own.get(symbol)
         tensor, kind, at = self._born[symbol]
@@ -202,13 +202,13 @@ class Symbols:
         return found
 
     def constants(self) -> int:
-        """Returns how many symbols, and expressions of some, have one value in all calls that the program fits."""
+        """Returns how many symbols and guarded expressions have a single value in all calls that the program accepts."""
         known = [symbol for symbol in (*self.places.leaves, *self.shapes.floats.exact) if self.shapes.simplify(symbol).is_number]
         equal = [g for g in self.shapes.guards if is_a(g.expr, sympy.Eq) and any([side.is_number for side in g.expr.args])]
         return len(known) + len(equal)
 
     def fix_floats(self) -> bool:
-        """Makes the graph's floats, and those that they are computed from, constants from the next capture on; returns whether one was not before."""
+        """Makes the graph's floats, and the numbers they are computed from, constants from the next capture on; returns whether one is new."""
         fixed = self.varying.fixed
         before = len(fixed)
         self.draws.depend(self._in_floats)
@@ -216,7 +216,7 @@ class Symbols:
         return len(fixed) > before
 
     def prune(self) -> None:
-        """Removes the inputs of floats that have turned out to have one value only, or that no operator takes."""
+        """Removes the inputs for floats that have a single value, or that no operator uses."""
         recorder = self.trace.recorder
         for hole, src in list(recorder.inputs):
             if type(src) is not Carried or type(src.value) is not torch.SymFloat:
@@ -253,12 +253,12 @@ class Symbols:
         return found
 
     def text(self, number: Any) -> str:
-        """Returns a symbolic number as an expression of what the user's code reads."""
+        """Returns a symbolic number as an expression of the reads in the user's code."""
         term = self.shapes.floats.expanded(number.node.expr, whole=False)
         return python_text(term, {symbol: self._text(symbol) for symbol in symbols_of(term)})
 
     def in_words(self, text: str) -> str:
-        """Returns a message of PyTorch's with what the user's code reads in the place of symbols."""
+        """Replaces the symbols in one of PyTorch's messages with the user's expressions for them."""
         known = {str(symbol): symbol for symbol in (*self.places.leaves, *self._born, *self.trace.recorder.numbers)}
         return _SYMBOL.sub(lambda found: self._text(known[found[0]]) if found[0] in known else found[0], text)
 
@@ -276,7 +276,7 @@ class Symbols:
         return _called(node, {hole: src.text() for hole, src in self.trace.recorder.inputs if is_a(src, Source)})
 
     def leaf(self, symbol: sympy.Symbol) -> Any:
-        """Returns the node of a symbol that only the graph knows; None if the program knows it."""
+        """Returns the node for a symbol that only the graph knows; None if the program knows it."""
         return None if symbol in self.places.leaves or symbol in self.draws.of else self._leaf(symbol)
 
     # -- what only the graph knows -------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Symbols:
     def _new(self) -> list[sympy.Symbol]:
         pending = self.shapes.pending_fresh_unbacked_symbols
         new = list(pending)
-        # Else the next one who traces the graph would look for them in what it is given.
+        # Otherwise a later tracer of the graph would look for them in its own results.
         pending.clear()
         return new
 
@@ -321,25 +321,25 @@ class Symbols:
             return self.shapes.create_unbacked_symint()
 
     def apart(self, op: Any, values: Any) -> Any:
-        """Returns an operator on floats of which only the graph knows some: a node of its own, as sums of floats may not be put in another order."""
+        """Records an operator on floats of which the graph alone knows some, as a node of its own: a sum of floats must not be reordered."""
         node = self.trace.recorder.quietly("call_function", op, tuple([self.node(v) if type(v) in SYMBOLIC else v for v in values]), op.__name__)
         return self.read(self.shapes.create_unbacked_symfloat(), node)
 
     def expect(self, condition: Any, text: str, error: type[Exception] | None) -> None:
-        """Records a check of ``condition`` in the graph. ``error``: the type that the user's code raises, with this text, if it fails; None: unknown."""
+        """Records a check of ``condition``. ``error``: the type that the user's code raises with this text when the check fails; None: unknown."""
         node = self.node(condition)
         condition.node.expect_true("", 0)
         self.trace.failures.expect(text, error)
         self.trace.recorder.record("call_function", torch.ops.aten._assert_scalar.default, (node, text), {}, None, "assert_scalar")
 
     def example(self, value: Any, src: Source | Carried) -> Any:
-        """Returns a graph input as the backend is shown it."""
+        """Returns a graph input as the backend sees it."""
         if type(src) is Carried:
             return self.fakes.number(value) if type(value) is torch.SymFloat else value
         if not is_a(value, Tensor):
             return self.places.numbers[src.reg]
         self.interp.eager.computing = True
-        # What has been read of it is to be read anew by who traces the graph.
+        # The tracer of the graph must not reuse numbers that were read from it before.
         self.fakes.mode.epoch += 1
         try:
             return self.fakes.example(value)
@@ -352,13 +352,13 @@ class Symbols:
         self.fakes.close()
         self.draws.of.clear()
         self.inlined.close()
-        # PyTorch's caches hold each environment that has asked them something, for ever; nobody asks them for this one again.
+        # PyTorch's global caches keep every environment that queried them alive; nothing queries them about this one again.
         for clear in _CLEAR:
             clear()
         del self.interp, self.trace
 
     def guard(self) -> None:
-        """Adds what was assumed of the symbols to the guards."""
+        """Adds the assumptions about the symbols to the guards."""
         guards = self.trace.guards
         terms, places = self.places.claims(self.draws)
         for term in terms:
@@ -382,7 +382,7 @@ class Symbols:
             self.draws.depend([symbol for term in self.places.claims(self.draws)[0] for symbol in symbols_of(term)])
 
 def _called(node: object, inputs: Mapping[Node, str]) -> str:
-    """Returns the call that a node of the graph makes, without the tensors that it takes."""
+    """Returns the call that a node of the graph records as text, without its tensor arguments."""
     if not is_a(node, Node):
         return "(a number from the graph)"
     if node.op == "placeholder":

@@ -1,4 +1,4 @@
-"""The exception that is handled, its context, and tracebacks of exceptions that captured code raises: the user's frames, none of the interpreter's."""
+"""Exceptions in captured code: the handled one, contexts, and tracebacks that show the user's frames and none of the interpreter's."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from fineline.stacks import PROGRAM
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.segment_trace import SegmentTrace
 
-# How many frames of a traceback are shown at each end.
+# The number of frames that a long traceback shows at each end.
 _ENDS = 60
 
 
 class Traces:
-    """The interpreted frames that the exception under way has passed, innermost first."""
+    """The interpreted frames that the current exception has passed, innermost first."""
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
         self._inner: TracebackType | None = None
         self._passed: list[tuple[Any, int]] = []
-        # The code of frames in tracebacks, by what they run and where: to find out what an instruction is compiled from takes a while.
+        # The code of traceback frames, by code info, instruction and variable names. The cache saves the slow search for source positions.
         self._stubs: dict[tuple[Any, int, tuple[str, ...]], CodeType] = {}
 
     def note(self, e: BaseException, frame: Any) -> None:
@@ -42,10 +42,10 @@ class Traces:
             self._passed.append((frame, max(frame.ip - 1, 0)))
 
     def write(self, e: BaseException, trace: SegmentTrace) -> None:
-        """Gives ``e``, which is handled or leaves the region, a traceback of the user's frames.
+        """Sets the traceback of ``e``, which is handled or leaves the region, to the user's frames.
 
-        Like those of Python's own, they have the variables, with the values of this moment. An exception that existed before gets the
-        frames again at each run of the program.
+        The frames show their variables with the current values. An exception that existed before the segment gets the frames again at each run
+        of the program.
         """
         if self._error is not e:
             return
@@ -67,21 +67,21 @@ class Traces:
 
 
 def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
-    """Returns ``tb`` from the first frame on that is not fineline's."""
+    """Returns ``tb`` without the frames of fineline at its start."""
     while tb is not None and is_own(tb.tb_frame.f_code):
         tb = tb.tb_next
     return tb
 
 
 def _behind_the_call(tb: TracebackType | None) -> TracebackType | None:
-    """Returns ``tb`` without the frames that led to the call, those of a program and stand-ins for the user's: these are added again."""
+    """Returns ``tb`` without the frames of fineline, of programs and of stand-ins for the user's at its start: these are added again."""
     while tb is not None and (is_own(tb.tb_frame.f_code) or tb.tb_frame.f_code.co_filename.startswith(PROGRAM)):
         tb = tb.tb_next
     return tb
 
 
 def raised_inside(e: BaseException) -> bool:
-    """Returns whether ``e`` was raised by Python code of fineline's (or by C called from there)."""
+    """Returns whether fineline's Python code, or C called from there, raised ``e``."""
     tb = TRACEBACK.__get__(e)
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next
@@ -89,37 +89,40 @@ def raised_inside(e: BaseException) -> bool:
 
 
 def frames_behind(e: BaseException) -> TracebackType | None:
-    """Returns what of the traceback of ``e``, from before the segment, stays behind the frames that it passes in the segment."""
+    """Returns the traceback entries of ``e`` from before the segment, which follow those that the segment's frames add."""
     return _behind_the_call(TRACEBACK.__get__(e))
 
 
 def drop_variables(error: BaseException | None, frame: Frame | None) -> None:
-    """Lets go of tensors that the frames have dropped while they handle ``error``: in Python, a frame that runs is its own entry of a traceback."""
+    """Clears traceback entries that keep tensors alive which the frames have dropped while they handle ``error``.
+
+    In Python, a running frame is its own traceback entry, so that an entry holds no more than the frame.
+    """
     seen = AddressSet()
     while error is not None and error not in seen:
         seen.add(error)
         tb = TRACEBACK.__get__(error)
         if tb is not None and tb.tb_frame.f_code.co_code == _stub.__code__.co_code:
             _drop_variables(tb.tb_frame, frame)
-        # It may have come up while another one was being handled.
+        # It may have been raised while another exception was being handled.
         error = CONTEXT.__get__(error)
 
 
 def _drop_variables(entry: FrameType, frame: Frame | None) -> None:
-    """Clears an entry if it holds a tensor that the frame which it stands for, if that still runs, does not hold any more."""
+    """Clears an entry if the frame that it stands for still runs and no longer holds one of the entry's tensors."""
     code = entry.f_code
     while frame is not None and (frame.file, frame.info.code.co_qualname) != (code.co_filename, code.co_qualname):
         frame = frame.back
     if frame is None:
         return
     now = variables_of(frame).values()
-    # Not by ``f_locals``: that dict would hold the values as well, and stay.
+    # Without ``f_locals``: that dict would stay, and keep the values alive.
     if any([is_a(held, Tensor) and not any([held is value for value in now]) for held in gc.get_referents(entry)]):
         entry.clear()
 
 
 def traceback_of(e: BaseException, trace: SegmentTrace) -> TracebackType | None:
-    """Returns the traceback of ``e``, guarded if the segment has found it there."""
+    """Returns the traceback of ``e``; guards it if the segment read ``e`` from a source and has not written the traceback."""
     tb: TracebackType | None = TRACEBACK.__get__(e)
     src = trace.sources.get(e)
     if src is not None and trace.active and not trace.mutations.slot_written(e, TRACEBACK):
@@ -128,7 +131,7 @@ def traceback_of(e: BaseException, trace: SegmentTrace) -> TracebackType | None:
 
 
 def variables_of(frame: Frame) -> dict[str, Any]:
-    """Returns the variables of an interpreted frame that have a value, as ``f_locals`` shows them."""
+    """Returns the variables that have a value in an interpreted frame, as ``f_locals`` shows them."""
     variables: dict[str, Any] = {}
     of_cells = {*frame.info.code.co_cellvars, *frame.info.code.co_freevars}
     for name, value in zip(frame.info.slots, frame.local, strict=False):
@@ -139,7 +142,7 @@ def variables_of(frame: Frame) -> dict[str, Any]:
 
 
 class Entry:
-    """Makes one entry of a traceback again, in front of those that are ``behind`` it; it holds no variables."""
+    """Makes a copy of one traceback entry, which precedes the entries ``behind`` and holds no variables."""
 
     __slots__ = ("_code", "_globals", "_line")
 
@@ -158,13 +161,13 @@ def _stub():  # type: ignore[no-untyped-def]
 
 
 def _made(stub: CodeType, globals_: dict, variables: Iterable[Any]) -> FrameType:
-    """Makes a frame that looks as if it runs the code that ``stub`` replaces: the frame of a generator that never starts has no other behind it."""
+    """Makes a frame that looks as if it ran the code that ``stub`` replaces. It belongs to a generator that never starts, so it has no caller."""
     made: FrameType = FunctionType(stub, globals_)(*variables).gi_frame
     return made
 
 
 class Variable(NamedTuple):
-    """A user's variable at a graph break: the position of its value, or of its cell, among those the program shows, or a constant."""
+    """A user's variable at a graph break: a constant, or the position of its value (or of its cell) among the values that the program passes."""
 
     name: str
     position: int | None
@@ -180,17 +183,17 @@ class Variable(NamedTuple):
 
 
 class ShownPlace(Place):
-    """Makes calls from a place in a program; if one raises, the entries of its traceback have the user's variables, as far as the program has them."""
+    """Calls functions from a place in a program; if one raises, its traceback entries show the user's variables that the program knows."""
 
     __slots__ = ("_frames",)
 
     def __init__(self, place: Place, frames: tuple[tuple[Variable, ...], ...]) -> None:
-        """Sets up the entry. ``frames``: the variables of each of the user's frames, the outermost first."""
+        """Sets up the place. ``frames``: the variables of each of the user's frames, outermost first."""
         self.outermost = place.outermost
         self._frames = frames
 
     def call(self, shown: tuple[Any, ...], fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls ``fn``. ``shown``: the values of the variables that are no constants."""
+        """Calls ``fn``. ``shown``: the values of the variables that are not constants."""
         if not self.outermost:
             return fn(*args, **kwargs)
         stub, inner = self.outermost
@@ -217,17 +220,17 @@ class ShownPlace(Place):
 
 
 class ExceptionState:
-    """Does for interpreted frames what CPython does by itself when an exception is raised and handled."""
+    """Handles raised exceptions of interpreted frames as CPython does: the handled exception, implicit contexts, tracebacks."""
 
     __slots__ = ("handled", "traces")
 
     def __init__(self) -> None:
-        # What ``sys.exception()`` gives to the user's code.
+        # The exception that ``sys.exception()`` returns to the user's code.
         self.handled: BaseException | None = None
         self.traces = Traces()
 
     def chain(self, e: BaseException, anew: bool) -> None:
-        """Sets the implicit context of ``e``, which an instruction has raised; ``anew``: as its ``raise`` statement does, also if it has one."""
+        """Sets the implicit context of ``e``, which an instruction raised. ``anew``: a ``raise`` statement did, and replaces an existing context."""
         handled = self.handled
         if handled is None or e is handled or not (anew or CONTEXT.__get__(e) is None):
             return

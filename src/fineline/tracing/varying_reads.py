@@ -1,4 +1,4 @@
-"""Values that vary from call to call and that C asks for: whether a program for each of them would ever come to an end."""
+"""Values that vary from call to call and that C reads: decides whether a graph break is better than a program for each value."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fineline.tracing.lessons import IterationSite, Lessons
 from fineline.tracing.plain_values import UNSYMBOLIC
 from fineline.tracing.segment_trace import SegmentTrace
 
-# An index, or a key, often goes round: so many values have a program each.
+# Indices and keys often repeat: so many different values get a program each.
 FEW_KEYS = 4
-# What a container holds at a place seldom goes round: a program for each of so many.
+# The contents of a container seldom repeat: so many different ones get a program each.
 FEW_CONTENTS = 2
-# So many numbers and texts in a container tell what it holds from what others hold.
+# The most numbers and texts of a container that are compared with the contents seen before.
 MOST_NUMBERS = 16
 TOLD_APART = (int, float, str, bytes)
 
 
 class Mode(Protocol):
-    """What is needed of what a capture runs on."""
+    """The part of a backing that these checks need."""
 
     may_be_symbolic: bool
 
 
 class Reader(Protocol):
-    """What is needed of the interpreter that is about to read a value."""
+    """The part of an interpreter that these checks need."""
 
     trace: SegmentTrace
     lessons: Lessons
@@ -46,24 +46,24 @@ class Reader(Protocol):
 
 
 class VaryingReads:
-    """Finds the places that are better graph breaks, because what is read there was another value in each of the calls before."""
+    """Finds the places where a graph break is better, because the value that is read there differed in each of the earlier calls."""
 
     __slots__ = ("few_keys", "iteration", "marker", "unsteady")
 
     def __init__(self) -> None:
-        # The iteration of a loop that this run is, if each iteration has programs of its own.
+        # The iteration of a loop that this capture is for, if each iteration has programs of its own.
         self.iteration: weakref.ref[Any] | None = None
-        # So many indices, or keys, that vary at one place have a program each.
+        # The number of different indices or keys at one place that get a program each.
         self.few_keys = FEW_KEYS
-        # What tells this run from others.
+        # Identifies this run among others.
         self.marker = object()
-        # What of containers, by where they come from, has differed from call to call: the "length", or "numbers" or "texts" alone.
+        # The part of each container, by the text of its source, that has varied: its "length", "keys", "numbers" or "texts".
         self.unsteady: Mapping[str, str] = {}
 
     def numbers_vary(self, reader: Reader, f: Frame, values: Iterable[Any], few: int = 1) -> bool:
-        """Returns whether the numbers among ``values``, of which C asks the value, had others here when ``few`` earlier calls were captured.
+        """Returns whether the numbers among ``values``, which C is about to read, had other values here in ``few`` earlier captures.
 
-        Then a program for each value would never end, and the place had better be a graph break; what it gives is known behind that.
+        Then there would be a program for each value. A graph break is better: the code after it gets the result as a new value.
         """
         found = [hint(n) for v in values for n in numbers(v)] if reader.backing.may_be_symbolic else []
         trace = reader.trace
@@ -72,9 +72,9 @@ class VaryingReads:
         return bool(found) and None not in found and self.values_vary(reader, f, found, few)
 
     def contents_vary(self, reader: Reader, f: Frame, obj: Any) -> bool:
-        """Returns whether a container that is about to be read as a whole held others here when earlier calls were captured.
+        """Returns whether a container that is about to be read as a whole had other contents here in earlier captures.
 
-        Numbers that vary are symbols in a container that the segment has not written to.
+        Varying numbers are symbols in a container that the segment has not written to.
         """
         trace = reader.trace
         if not trace.active or not self.unsteady:
@@ -95,16 +95,16 @@ class VaryingReads:
         return self.values_vary(reader, f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
 
     def values_vary(self, reader: Reader, f: Frame, found: list, few: int) -> bool:
-        """Returns whether other values than those ``found`` were asked for here when ``few`` earlier calls were captured; notes these."""
+        """Returns whether ``few`` earlier captures read other values here than those ``found``; notes the values found."""
         return reader.may_break() and reader.lessons.numbers.ask(self._site(f), self.marker, found, few)
 
     def asks_outside(self, reader: Reader, f: Frame) -> bool:
-        """Returns whether what asks for values here runs eagerly, because it has asked for several."""
+        """Returns whether code that reads values here runs eagerly, because too many values were read before."""
         outside = reader.lessons.numbers.asked_outside
         return bool(outside) and reader.may_break() and self._site(f) in outside
 
     def _site(self, f: Frame) -> IterationSite:
-        """Returns the instruction of the user's code that asks for values."""
+        """Returns the instruction in the user's code that reads the values."""
         while f.back is not None and is_own(f.info.code):
             f = f.back
         return self.iteration, f.info.code, f.ip - 1

@@ -1,4 +1,4 @@
-"""Branches of which one arm only raises: the other is taken for granted in the graph, and checked there or behind it."""
+"""Branches with one arm that only raises: capture assumes the other arm, and the graph, or the program after it, checks that."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.speculation import writes_too_early
 from fineline.tracing.interp import Interp
 
-# How far an arm is looked into.
+# The most instructions of an arm that are checked.
 FAR = 80
-# Code that says with what it returns at once that a value is wrong, for its caller to raise.
+# Code whose result reports at once that a value is wrong, so that its caller raises.
 _JUDGES = frozenset(cls.check.__code__ for cls in vars(constraints).values() if is_a(cls, type) and issubclass(cls, constraints.Constraint))
 _LEAVES = frozenset({"RETURN_VALUE", "YIELD_VALUE", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "PUSH_EXC_INFO"})
 
 
 def only_raises(info: CodeInfo, ip: int) -> bool:
-    """Returns whether the code at ``ip`` runs straight into a ``raise``, if need be its caller's."""
+    """Returns whether the code at ``ip`` leads straight to a ``raise``, possibly in its caller."""
     if info.code in _JUDGES and [name for name, _ in info.instructions[ip : ip + 2]] == ["LOAD_FAST", "RETURN_VALUE"]:
         return True
     for _ in range(FAR):
@@ -41,10 +41,10 @@ def only_raises(info: CodeInfo, ip: int) -> bool:
 
 
 def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> bool | None:
-    """Returns the truth of ``v``, which each run of the graph is going to show; None if it can't be taken for granted.
+    """Returns the truth of ``v`` that capture assumes and each run of the graph checks; None if it cannot be assumed.
 
-    When it turns out to be another, all of the segment is run again, in Python: nothing that could be seen may have happened before, or
-    it is taken back.
+    If a run finds the other truth, the whole segment runs again in Python. Its effects so far must be invisible from outside, or
+    are undone.
     """
     raises = only_raises(f.info, if_true), only_raises(f.info, if_false)
     if raises[0] is raises[1] or interp.options.force_graph_breaks or is_a(interp.trace.recorder, Part) or interp.nested.opaque is not None:
@@ -63,7 +63,7 @@ def assume(interp: Interp, f: Frame, v: Any, if_true: int, if_false: int) -> boo
 
 
 def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
-    """Returns whether ``t`` is a tensor that the graph gives, and what it shows behind the graph is to be ``truth``."""
+    """Returns whether ``t`` is a tensor of the graph that the program can check after the graph; ``truth`` is the assumed value."""
     trace = interp.trace
     if trace.recorder.traits.once or not trace.recorder.known(t) or type(t) not in (Tensor, FakeTensor) or t.numel() != 1 or t.device.type != "cpu":
         return False
@@ -75,7 +75,7 @@ def _looked_at(interp: Interp, t: Tensor, truth: bool) -> bool:
 
 
 def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
-    """Lets the graph check that a number that only it knows has this ``truth``; returns the truth, or None if that is not possible."""
+    """Records a check that a number which only the graph knows has this ``truth``; returns the truth, or None if a check is not possible."""
     if not unknown(v) or not may_expect(interp):
         return None
     condition = v if type(v) is torch.SymBool else v != 0
@@ -84,5 +84,5 @@ def _expect(interp: Interp, f: Frame, v: Any, truth: bool) -> bool | None:
 
 
 def may_expect(interp: Interp) -> bool:
-    """Returns whether the graph can check a number: what it has done by then can be taken back."""
+    """Returns whether the graph can contain a check: its effects up to there can be undone."""
     return not (interp.trace.recorder.traits.once or interp.trace.state.start.saved_tensor_hooks or writes_too_early(interp, ()))

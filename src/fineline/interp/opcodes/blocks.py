@@ -80,7 +80,7 @@ def POP_EXCEPT(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def _handles(interp: Interp, f: Frame, exc: BaseException | None) -> None:
-    """Sets the exception that the frame handles. A generator has its own; if it handles none, it sees the one of the frame that resumed it."""
+    """Sets the exception that the frame handles. A generator has its own; if it handles none, it sees that of the frame that resumed it."""
     interp.exceptions.handled = exc
     if (gen := f.extras.generator) is not None:
         gen.handled = exc
@@ -89,7 +89,7 @@ def _handles(interp: Interp, f: Frame, exc: BaseException | None) -> None:
 
 
 def _caught(classes: Any) -> tuple:
-    """Returns what an ``except`` clause names, one by one."""
+    """Returns the classes that an ``except`` clause names."""
     found: tuple = classes if is_a(classes, tuple) else (classes,)
     for c in found:
         if not (is_a(c, type) and issubclass(c, BaseException)):
@@ -138,7 +138,7 @@ def PREP_RERAISE_STAR(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def _reraised(orig: BaseException, excs: list) -> BaseException | None:
-    """Returns what leaves a try/except* statement, from what its clauses raised and what none of them matched."""
+    """Returns the exception that leaves a try/except* statement, from those that its clauses raised and those that none matched."""
     if not excs:
         return None
     if not is_a(orig, BaseExceptionGroup):

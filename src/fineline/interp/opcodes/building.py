@@ -43,7 +43,7 @@ def BUILD_LIST(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def settled_keys(interp: Interp, keys: list) -> list:
-    """Returns ``keys`` with the values of the numbers in them that vary, where no graph break may hash these."""
+    """Returns ``keys`` with numbers instead of symbols, if the options allow no graph break that would hash them."""
     return [settle_all(key) for key in keys] if interp.backing.may_be_symbolic and breaks_here(interp.options.breaks) != "any" else keys
 
 
@@ -90,11 +90,11 @@ def BUILD_SLICE(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def _growing(interp: Interp, container: Any, fn: Any, args: list, read: tuple = ()) -> Any:
-    """Returns what a comprehension, or a call's keywords, add to: after a graph break it is a live value of before. ``fn`` is what adds to it."""
+    """Returns the container that ``fn``, a step of a comprehension or of a call's keywords, adds to: guards an older one, and notes the write."""
     trace = interp.trace
     src = trace.sources.get(container)
     try:
-        # What a list holds before stays what it is, whatever it is, when something is appended.
+        # The old items of a list need no guard when an item is appended.
         for one in (*read, *(() if type(container) is list else (container,))) if trace.active else ():
             trace.expand(one)
     except NotForGraph as e:
@@ -127,7 +127,7 @@ def MAP_ADD(interp: Interp, f: Frame, arg: int) -> None:
 def LIST_TO_TUPLE(interp: Interp, f: Frame, arg: int) -> None:
     items = f.stack.pop()
     if interp.trace.active:
-        # After a graph break it is a live value of before.
+        # After a graph break, the list is a live value from before it.
         interp.trace.expand(items)
     f.stack.append(tuple(items))
 
@@ -144,7 +144,7 @@ def DICT_UPDATE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
     if type(source) is dict and source in interp.trace.made and source not in interp.trace.sources:
-        # A long display is built of pieces: only what is new is looked at, as where one entry is added.
+        # A long display is built in pieces: only the new keys are checked, as for a single entry.
         for key in source:
             _key_plain(interp, key, target, dict.update, [target, source])
         dict.update(_growing(interp, target, dict.update, [target, source]), source)

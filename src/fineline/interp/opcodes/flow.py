@@ -49,7 +49,7 @@ def FOR_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
             f.ip = arg
         return None
     if t is Stepped:
-        # Second visit: the graph break behind the first one has taken a step.
+        # Second visit: the graph break after the first one has taken a step.
         f.stack.pop()
         if trace.active:
             _loaded(trace, it, "ended")
@@ -73,7 +73,7 @@ def _loaded(trace: SegmentTrace, step: Any, name: str = "value") -> Any:
 
 
 def _item_of(interp: Interp, step: Stepped, kind: type) -> Any:
-    """Returns the item that an iterator of that type gave at a graph break, with the guards that a loop's items have."""
+    """Returns the item of a step at a graph break, with the guards for a loop's items. ``kind``: the type of the iterator."""
     src = interp.trace.sources.get(step) if interp.trace.active else None
     if src is None:
         return step.value
@@ -89,14 +89,14 @@ _EXHAUSTED = Delivery(_exhausted)
 
 
 def call_next(interp: Interp, f: Frame, method: Any, args: list, on_stop: Delivery) -> Frame | None:
-    """Calls what gives an item; a StopIteration that leaves the call is the end, also where it runs eagerly."""
+    """Calls the function that returns the next item; a StopIteration from it ends the iteration, even if the call runs eagerly."""
     try:
         frame = interp.call(f, method, args)
     except StopIteration as stop:
         return ended(interp, f, on_stop, stop)
     except GraphBreak as graph_break:
         if graph_break.then is None:
-            # A frame around the call, that the exception leaves.
+            # Adds a frame around the call, which the exception leaves.
             frame = interp.push_function(f, protocols.same, [None], None)
             assert frame is not None
             frame.own_extras().on_stop, graph_break.then = on_stop, _SAME
@@ -114,7 +114,7 @@ _SAME = Delivery(_same)
 
 
 def ended(interp: Interp, f: Frame, on_stop: Delivery, stop: StopIteration) -> Frame | None:
-    """Goes on in ``f`` behind the end of an iterator."""
+    """Continues in ``f`` after the end of an iterator."""
     trace, value = interp.trace, STOP_VALUE.__get__(stop)
     if trace.active and on_stop.function is _sent and (src := trace.sources.get(stop)) is not None:
         value = trace.load(value, trace.guards.access(src, "member", STOP_VALUE, value))
@@ -254,7 +254,7 @@ def KW_NAMES(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def CALL(interp: Interp, f: Frame, arg: int) -> Frame | None:
-    # `called`, written out: of all instructions it takes most of a capture's time.
+    # `called`, inlined: CALL takes more of a capture's time than any other instruction.
     s = f.stack
     args = s[-arg:] if arg else []
     del s[len(s) - arg :]
@@ -268,7 +268,7 @@ def CALL(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 
 def called(f: Frame, arg: int) -> tuple[Any, list, dict | None]:
-    """Takes what CALL calls, and the arguments, off the stack."""
+    """Pops the function, the arguments and the keywords of CALL."""
     s = f.stack
     args = s[-arg:] if arg else []
     del s[len(s) - arg :]
@@ -282,7 +282,7 @@ def called(f: Frame, arg: int) -> tuple[Any, list, dict | None]:
 
 
 def _keywords(f: Frame, args: list) -> dict:
-    """Takes those that have names away from the ``args`` of a call."""
+    """Removes the keyword arguments from the ``args`` of a call; returns them by name."""
     names, f.kwnames = f.kwnames, ()
     kwargs = dict(zip(names, args[-len(names) :], strict=True))
     del args[-len(names) :]
@@ -338,14 +338,14 @@ def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     back = f.back
     if back is None:
         raise Finished(value)
-    # A list lets go of its items from the end, a frame of its variables from the first.
+    # A list drops its items from the end, but a frame drops its variables from the first.
     f.local.reverse()
     interp.frame = back
     if f.then is None:
         back.stack.append(value)
         return back
     if type(value) is list and interp.trace.active and value in interp.trace.sources and is_own(f.info.code):
-        # After a graph break it is a live value of before, and the interpreter is about to read it.
+        # After a graph break, the list is a live value from before it, and the interpreter is about to read it.
         interp.trace.expand(value)
     return interp.finish(back, value, f.then) or back
 

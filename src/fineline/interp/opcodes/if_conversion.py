@@ -1,4 +1,4 @@
-"""Conditions with ``and`` and ``or`` that only the graph knows, of which some ways raise: all their parts are computed, whichever way is gone."""
+"""Conditions with ``and`` and ``or`` on values that only the graph knows, with arms that raise: the graph computes all their parts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.mutation import is_inplace
 from fineline.tracing.interp import Interp
 
-# How many instructions such a condition may have.
+# The most instructions of such a condition.
 MOST = 200
-# Calls are looked at one by one.
+# The instructions without side effects; calls are checked one by one.
 _HARMLESS = frozenset(
     {
         "LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "LOAD_CLOSURE", "COMPARE_OP", "CONTAINS_OP", "IS_OP",
@@ -31,13 +31,13 @@ _HARMLESS = frozenset(
     }
     | {f"POP_JUMP_FORWARD_IF_{what}" for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")}
 )  # fmt: skip
-# Of BINARY_OP; from here on it is in place.
+# The first argument of BINARY_OP that means an in-place operator.
 _IN_PLACE = 13
 _BUILTINS = (abs, bool, float, int, isinstance, len, max, min)
 
 
 def _end(info: CodeInfo, start: int) -> int | None:
-    """Returns where all ways from ``start`` on that do not raise meet; None if they do other things than computing conditions, or all go on."""
+    """Returns where all paths from ``start`` that do not raise meet; None if none raises, or if one does more than compute conditions."""
     waiting, seen, raising = {start}, 0, False
     while True:
         at = min(waiting)
@@ -56,7 +56,7 @@ def _end(info: CodeInfo, start: int) -> int | None:
 
 
 def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
-    """Begins with a condition whose first part, on which ``f`` is about to jump, is ``v``; None if it is no such condition."""
+    """Starts a condition whose first part is ``v``, on which ``f`` is about to jump; returns None if this is not such a condition."""
     if interp.nested.condition is not None or interp.nested.opaque is not None or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
         return None
     possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(interp, v) or (interp.backing.switches and v.numel() == 1)))
@@ -71,14 +71,14 @@ def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
 
 
 class IfConversion:
-    """A condition that is being computed in ``f``: under what each of its parts counts, and where the ways meet."""
+    """A condition that is being computed in ``f``: the condition under which each part is reached, and the instruction where the paths meet."""
 
     def __init__(self, interp: Interp, f: Frame, start: int, end: int) -> None:
         self.f, self.end = f, end
         self.ops = f.ops
-        # Under what the instruction that runs would have run; None: not at all.
+        # The condition under which the current instruction is reached; None: never.
         self.reach: Any = True
-        # Further on: under what each instruction is reached by jumps, and the stack there.
+        # Later instructions that are jump targets: the condition under which each is reached, and the stack there.
         self.waiting: dict[int, tuple[Any, list]] = {}
         mode = interp.trace.symbols.fakes.mode
         self.effects = mode.drew, mode.wrote

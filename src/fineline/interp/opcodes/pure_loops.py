@@ -1,6 +1,6 @@
-"""Iterations of pure loops: CPython runs those that are left at once, on copies of the containers that the captured code has made.
+"""Iterations of pure loops: CPython runs the remaining ones at once, on copies of the containers created in the segment.
 
-If an iteration raises, or a variable gets anything but plain values and containers of these, nothing has happened: the interpreter runs it.
+If an iteration raises, or a variable gets anything but plain values and containers of these, the run has no effect: the interpreter runs it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fineline.objects.introspection import load_cell
 from fineline.tracing.interp import Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
-# A copy is made at each entry of an inner loop, so that a large container would cost a time that grows with the square. A set is not
-# copied: the order of its items may be another one in a copy.
+# A copy is made at each entry of an inner loop, so that copying a large container would take quadratic time. Sets are not copied: a copy
+# may have its items in another order.
 _MOST_ITEMS = 64
 _MOST_DEEP = 8
 _CONTAINERS = (list, dict)
@@ -29,7 +29,7 @@ _MADE = (list, dict, set)
 _ITERATORS = frozenset(map(type, (iter(range(0)), iter(range(1 << 64)), iter(()), iter(""), iter([]), enumerate(()), zip())))
 
 
-# Not every host has it: then loops over iterators are left to the interpreter.
+# Some Python implementations do not have it: then the interpreter runs loops over iterators.
 _COUNT = getattr(sys, "getrefcount", None)
 
 
@@ -37,13 +37,13 @@ def _references(holder: list | tuple, at: int) -> int | None:
     return _COUNT(holder[at]) if _COUNT is not None else None
 
 
-# References to an iterator that nobody has but its holder; and further ones, by the type of iterator that holds it.
+# The references to an iterator that only its holder has; and additional ones, by the type of the iterator that holds it.
 _ALONE = _references([iter(())], 0) or 0
 _FURTHER = {enumerate: 1}
 
 
 def handing_over(handler: Handler, loop: PureLoop) -> Handler:
-    """Returns a handler of a jump to the start of ``loop``: behind the jump, CPython runs the iterations that are left."""
+    """Returns a handler of a jump to the start of ``loop``: after the jump, CPython runs the remaining iterations."""
 
     def jump(interp: Interp, f: Frame, arg: int) -> Frame | None:
         new = handler(interp, f, arg)
@@ -83,33 +83,33 @@ def _run_iterations(interp: Interp, f: Frame, loop: PureLoop) -> None:
             if value is not NULL:
                 f.local[slot] = entry.value(value)
         f.ip = loop.end
-        # CPython has taken these iterations.
+        # CPython has run these iterations.
         interp.limits.jumps = 0
 
 
 def _look(interp: Interp, f: Frame, loop: PureLoop) -> PureFunction:
     fn = FunctionType(loop.code, f.globals)
-    # It is part of the program, and stays as long as the capture.
+    # The program will contain the function, so that the trace keeps it alive.
     interp.trace.kept.append(interp.trace.fresh(fn))
     return find_pure(interp, fn) or PureFunction()
 
 
 class _Entry:
-    """The values that a loop is given, and the containers that it gets copies of."""
+    """The arguments of a loop, and the containers that the loop gets copies of."""
 
     __slots__ = ("_cap", "_copies", "_depth", "_found", "_originals")
 
     def __init__(self, trace: SegmentTrace) -> None:
         self._cap = trace
-        # Containers -> copies, and copies -> what each was made of: each table holds the keys of the other.
+        # The copy of each container, and the original of each copy: each table keeps the keys of the other alive.
         self._copies: AddressMap[Any] = AddressMap()
         self._originals: AddressMap[Any] = AddressMap()
         self._depth = 0
-        # The containers that a loop has left.
+        # The containers in the results of a loop.
         self._found: list[Any] = []
 
     def values(self, interp: Interp, f: Frame, loop: PureLoop) -> list | None:
-        """Returns the arguments of the loop's code; None: one is no plain value, or there is none."""
+        """Returns the arguments of the loop's code; None if one has no value, or is not a plain value or a container that can be copied."""
         given: list[Any] = [NULL] * f.info.nslots
         for slot in loop.live:
             value = f.local[slot]
@@ -120,7 +120,7 @@ class _Entry:
                     return None
             given[slot] = self._copy(value)
         for k in range(len(f.stack) - loop.depth, len(f.stack)):
-            # A comprehension has what it walks in its first variable as well.
+            # A comprehension also has its iterator in its first variable.
             again = f.info.slots[0] == ".0" and f.local[0] is f.stack[k]
             given.append(self._taken(f.stack, k, _ALONE + again))
         if any([given[slot] is NULL for slot in (*loop.live, *range(f.info.nslots, len(given)))]):
@@ -128,7 +128,7 @@ class _Entry:
         return given
 
     def _copy(self, value: Any) -> Any:
-        """Returns a plain value, or a copy of a container or of an iterator; NULL if it is something else."""
+        """Returns a plain value, or a copy of a container or of an iterator; NULL for other values."""
         if is_plain(value):
             settle(self._cap, value)
             return value
@@ -138,7 +138,7 @@ class _Entry:
         return self._copied(value, _MOST_ITEMS) if t in _CONTAINERS else NULL
 
     def _copied(self, container: Any, most: float) -> Any:
-        """Returns a copy of a list or a dict that the captured code has made, and of those in it."""
+        """Returns a copy of a list or a dict created in the segment, and of those in it; NULL if that is not possible."""
         own = container in self._cap.made and container not in self._cap.sources
         if not own or len(container) > most or self._depth == _MOST_DEEP:
             return NULL
@@ -157,7 +157,7 @@ class _Entry:
         self._originals[copy] = value
 
     def _taken(self, holder: list | tuple, at: int, references: int) -> Any:
-        """Returns what `_copy` does, or a copy of an iterator, which nobody else may take items from."""
+        """Returns a copy of an iterator that nothing else refers to; for other values, the result of `_copy`."""
         if type(holder[at]) not in _ITERATORS:
             return self._copy(holder[at])
         if _references(holder, at) != references or holder[at] in self._cap.sources:
@@ -178,7 +178,7 @@ class _Entry:
         return new
 
     def _source_of(self, args: tuple, at: int, references: int) -> Any:
-        """Returns what a copy of an iterator takes its items from, or its position."""
+        """Returns an argument for the copy of an iterator: a copy of the container that it iterates over, or its position."""
         t = type(args[at])
         if t is tuple:
             settle(self._cap, args[at])
@@ -188,7 +188,7 @@ class _Entry:
         return self._taken(args, at, references)
 
     def takes(self, values: tuple) -> bool:
-        """Returns whether the capture may go on with what a loop gives: with plain values, and containers of these."""
+        """Returns whether the capture can continue with the results of a loop: plain values, and containers of these."""
         todo, seen = [*values, *self._copies.values()], IdentitySet()
         for value in todo:
             if value is NULL or is_plain(value) or value in seen:
@@ -205,7 +205,7 @@ class _Entry:
         return True
 
     def write(self) -> None:
-        """Makes the containers of the captured code hold what their copies do, and notes the new ones."""
+        """Writes the contents of the copies into the containers of the captured code, and notes the new containers."""
         for found in self._found:
             container = self.value(found)
             if container is found:
@@ -214,7 +214,7 @@ class _Entry:
                 _fill(container, found, [*map(self.value, _items(found))])
 
     def value(self, value: Any) -> Any:
-        """Returns what the captured code has in place of what a loop gave."""
+        """Returns the original of a copy; other values unchanged."""
         return self._originals.get(value, value)
 
 
@@ -223,7 +223,7 @@ def _items(container: list | dict) -> list:
 
 
 def _fill(container: list | dict, keys: list | dict, items: list) -> None:
-    """Makes a container hold ``items``, a dict with the keys of ``keys``."""
+    """Replaces the contents of a container by ``items``, for a dict under the keys of ``keys``."""
     if type(container) is dict:
         entries = [*zip(keys, items, strict=True)]
         container.clear()

@@ -23,7 +23,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
 
 
 def link(info: CodeInfo, eager: Set[Site] | None) -> list:
-    """Returns each instruction's handler, its argument and the index of the instruction behind it; those in ``eager`` run eagerly."""
+    """Returns the handler and the argument of each instruction, and the index of the next one; those in ``eager`` run eagerly."""
     out = []
     loops, users = dict[int, PureLoop | None](), not is_own(info.code)
     for k, (name, arg) in enumerate(info.instructions):

@@ -53,7 +53,7 @@ def SWAP(interp: Interp, f: Frame, arg: int) -> None:
 def LOAD_CONST(interp: Interp, f: Frame, arg: int) -> None:
     value = f.info.code.co_consts[arg]
     if interp.trace.deferred.numbers:
-        # It may be the very number that was passed in.
+        # The constant may be the same object as a number that was passed in.
         interp.trace.deferred.settle(value)
     f.stack.append(value)
 
@@ -100,7 +100,7 @@ def LOAD_DEREF(interp: Interp, f: Frame, arg: int) -> None:
         f.stack.append(load_cell(interp, cell))
         return
     except ValueError:
-        pass  # What is raised below has no context: the user's code has met no such error.
+        pass  # The error below has no context: the user's code raised no ValueError.
     if interp.trace.active and cell in interp.trace.sources and not interp.trace.mutations.wrote(cell):
         interp.trace.guards.check(interp.trace.sources[cell], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
     raise _unbound(f, arg)
@@ -142,7 +142,7 @@ def LOAD_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def LOAD_NAME(interp: Interp, f: Frame, arg: int) -> None:
-    """Loads a variable of a module's code, or an expression's, that is run as a function: its variables are globals."""
+    """Loads a variable of a module's or an expression's code that runs as a function: its variables are globals."""
     f.stack.append(global_value(interp, f, f.info.names[arg]))
 
 
