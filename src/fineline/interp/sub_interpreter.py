@@ -20,7 +20,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
 from fineline.guards.facts import AMBIENT
 from fineline.guards.source import Source
-from fineline.identity import AddressSet
+from fineline.identity import AddressSet, IdentitySet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.rule import Rule
@@ -47,19 +47,19 @@ _EITHER = frozenset({torch.are_deterministic_algorithms_enabled})
 # Code that reads the grad mode only to restore it.
 _ASKS_TO_RESTORE = frozenset({torch.no_grad.__enter__.__code__, torch.set_grad_enabled.__init__.__code__})
 # The globals of modules that count the levels of forward-mode gradients: code sets them and restores them.
-_COUNTERS = frozenset(map(id, (vars(eager_transforms), vars(forward_ad))))
+_COUNTERS = IdentitySet((vars(eager_transforms), vars(forward_ad)))
 
 
 class _ReadOnlyLog(MutationLog):
     """Knows the writes so far, and refuses further ones, except to counters and allowed operands."""
 
-    def __init__(self, outer: MutationLog, written: _Written, counters: frozenset[int]) -> None:
+    def __init__(self, outer: MutationLog, written: _Written, counters: IdentitySet) -> None:
         super().__init__()
         self.written, self.slots, self.replaced, self.seams = outer.written, outer.slots, outer.replaced, outer.seams
         self._operands, self._counters, self._counted = written, counters, list[Any]()
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
-        if id(obj) not in self._counters:
+        if obj not in self._counters:
             raise NotCapturable("it changes something that is not its own")
         if obj not in self.written:
             self._counted.append(obj)
@@ -177,7 +177,7 @@ class SubInterpreter(Interpreter):
         self.tensors = self.tensors_class(rules, recorder, self.tensors)
         recorder.writes.storages = written = _Written(self, rules)
         self.tensors.undoable = rules.writes_operands
-        self.mutations = _ReadOnlyLog(outer.trace.mutations, written, _COUNTERS if rules.lifts else frozenset())
+        self.mutations = _ReadOnlyLog(outer.trace.mutations, written, _COUNTERS if rules.lifts else IdentitySet())
 
     @property
     def fired(self) -> Counter[Rule] | None:
