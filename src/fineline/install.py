@@ -242,7 +242,7 @@ class Installation:
             functions = isinstance(fn, type) and issubclass(fn, torch.autograd.Function)
             if not isinstance(fn, (type, nn.Module)) or functions:
                 return both(fn)
-            text = "has no effect on classes and modules: they are looked into. Allow a function, whose tensors are all arguments."
+            text = "has no effect on classes and modules: they are traced into. Allow a function, whose tensors are all arguments."
             self.settings.tell_once("allow_in_graph", f"{theirs.__name__} of {fn!r:.80} {text}")
             return theirs(fn)
 

@@ -104,7 +104,7 @@ def test_what_is_not_looked_into_is_told() -> None:
     told = fineline.explain(both)(X)
     assert skips(told) == [("FL400", __file__, eager.__wrapped__.__code__.co_firstlineno)] * 2
     assert all("eager" in e.reason and e.rule.startswith("disable(") for e in told.events if e.kind == "skipped")
-    text = str(told).partition("skipped, not looked into:")[2]
+    text = str(told).partition("skipped, not traced into:")[2]
     assert "eager is disabled  (2 times)" in text and f"rule disable({__name__}.eager)" in text
     told = fineline.explain(with_block)(X)
     assert skips(told) == [("FL430", __file__, with_block.__code__.co_firstlineno + 1)] and told.ran["skipped"] == 3

@@ -79,7 +79,7 @@ def test_a_rule_is_needed(project: Path, words: list[str], status: int, verdict:
             "there are more stretches that run eagerly: 4, not 1 (FL404 too few operators for a graph, FL435 a graph runs as it was captured)",
         ),
         ({}, {("limit", "FL104"): 1}, "there are more limits that are reached: 1, not 0 (FL104 "),
-        ({("skipped", "FL405"): 1}, {("skipped", "FL405"): 2}, "there are more functions that are not looked into: 2, not 1 (FL405 a coroutine"),
+        ({("skipped", "FL405"): 1}, {("skipped", "FL405"): 2}, "there are more functions that are not traced into: 2, not 1 (FL405 a coroutine"),
         ({("raised", "FL408"): 2}, {("raised", "FL408"): 3}, "there are more captures that raise: 3, not 2 (FL408 the call raised an exception)"),
         # Fewer of one kind make up for more of another.
         ({("eager", "FL404"): 5}, {("eager", "FL435"): 4}, ""),

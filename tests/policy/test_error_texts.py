@@ -112,7 +112,7 @@ CASES = {
     "contract": (run(calls_it, policy=Policy(allow=uses_a_weight)), "FL107", "WEIGHT", "return x * WEIGHT", rf"allow\(.*uses_a_weight\){RULE}",
                  "as an argument, or remove the rule or mark"),
     "recompile": (under_a_stance, "FL108", "no program", "def outer", rf'set_stance\("fail_on_recompile"\){RULE}', "before set_stance"),
-    "stance": (lambda tmp: fineline.set_stance("nope"), "FL207", "'nope' is no stance; there are default", 'set_stance("nope")', NONE, "one of the names"),
+    "stance": (lambda tmp: fineline.set_stance("nope"), "FL207", "'nope' is not a stance; there are default", 'set_stance("nope")', NONE, "one of the names"),
     "stance and backend": (lambda tmp: fineline.set_stance("force_eager", force_backend="eager"), "FL207", "force_backend goes", "set_stance(", NONE,
                            'force_backend requires "default"'),
     "selects nothing": (lambda tmp: Policy(disable=3), "FL211", "type int", "Policy(disable=3)", NONE, "its name"),

@@ -167,7 +167,7 @@ def test_a_varying_size_is_shown_as_the_user_reads_it():
 REFUSED = {
     "an autograd function": (lambda: fineline.compile(applies, backend="eager", policy=Policy(forbid=[Doubled]))(X), f"{__name__}.Doubled.apply"),
     "a custom operator": (lambda: fineline.compile(by_op, backend="eager", policy=Policy(forbid=[scaled]))(X), "torch.ops.names_in_reasons.scaled"),
-    "nothing to look into": (lambda: Policy(trace=[scaled]), "torch.ops.names_in_reasons.scaled is no Python code"),
+    "nothing to look into": (lambda: Policy(trace=[scaled]), "torch.ops.names_in_reasons.scaled is not Python code"),
     "an infix operator": (lambda: fineline.compile(subtracts, backend="eager", policy=Policy(forbid=[torch.sub]))(X), "operator.sub"),
 }
 

@@ -48,7 +48,7 @@ async def coroutine(x):
     return x
 
 
-# What is skipped by default, a program that meets it, and the operators of its one graph when it is looked into.
+# What is skipped by default, a program that meets it, and the operators of its one graph when it is traced into.
 SKIPPED = {
     "a mark of torch": (marked, lambda x: marked(x * 2) + 1, ["mul", "cos", "add"]),
     "a mark of torch._dynamo": (marked_by_dynamo, lambda x: marked_by_dynamo(x * 2) + 1, ["mul", "cos", "add"]),

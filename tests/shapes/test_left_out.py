@@ -243,7 +243,7 @@ def test_it_is_told_once_and_by_name(monkeypatch) -> None:
     for place in range(CALLS):
         fast(torch.ones(4), 3 + 5 * place)
     left = [event.reason for event in told if event.id == "FL448" and event.kind == "eager"]
-    assert left == ["dumps has a program for each value, 8 so far; from the next call on it runs eagerly by itself"]
+    assert left == ["dumps has a program for each value, 8 so far; from the next call on it runs eagerly"]
     assert not [event for event in told if event.id == "FL104"]
 
 

@@ -128,7 +128,7 @@ def _size(call: Call) -> Frame | None:
 
 def _size_filled(interp: Interp, f: Frame, items: list, then: Delivery | None) -> Frame | None:
     if not only_numbers(items):
-        raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of what is no number")
+        raise GraphBreak(torch.Size, (items,), None, "FL410", "torch.Size of something that is not a number")
     return interp.finish(f, torch.Size(items), then)
 
 

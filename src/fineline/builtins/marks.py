@@ -254,7 +254,7 @@ def _opaque(call: Call) -> Frame | None:
 
 
 def traces_itself(call: Call) -> Frame | None:
-    raise call.graph_break("FL521", f"{call.fn.__code__.co_qualname.partition('.')[0]} traces or wraps by itself")
+    raise call.graph_break("FL521", f"{call.fn.__code__.co_qualname.partition('.')[0]} traces or wraps code itself")
 
 
 def _original(name: str) -> Handler:

@@ -17,7 +17,7 @@ SKIPPED = ("data", "effect")
 
 
 def looked_into(fn: Any, rule: Rule) -> types.FunctionType | None:
-    """Returns the Python function that capture traces into because of ``rule``; None if it does so by default, or there is no Python code.
+    """Returns the Python function that capture traces into because of ``rule``; None if it does so by default, or there is not Python code.
 
     A function that is skipped by default needs any rule; one that is a node by default needs a rule for its name or the object itself.
     """

@@ -52,7 +52,7 @@ _EAGER = {
     "eager": "stretches that run eagerly",
     "limit": "limits that are reached",
     "raised": "captures that raise",
-    "skipped": "functions that are not looked into",
+    "skipped": "functions that are not traced into",
 }
 
 

@@ -124,7 +124,7 @@ class SubGraphTensors(TensorOps):
             return call.finish(fn() is not rules.opposite)
         if rules.later and kind in ("metadata", "query") and getattr(fn, "__name__", "") not in _FACTS_OF_GRADIENTS:
             if not (fn is torch.is_grad_enabled and call.frame.info.code in _ASKS_TO_RESTORE):
-                raise NotCapturable("it asks for what may be otherwise when it runs")
+                raise NotCapturable("it reads a state that may have changed when it runs")
         return super().call(call, kind)
 
     def operator(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, used: bool = False) -> Any:
@@ -150,7 +150,7 @@ class SubGraphTensors(TensorOps):
         if kind == "source":
             raise NotCapturable(f"it asks for .{name} of a tensor")
         if self.rules.later and kind == "metadata" and name not in _FACTS_OF_GRADIENTS:
-            raise NotCapturable(f"it asks for .{name} of a tensor, which may be otherwise when it runs")
+            raise NotCapturable(f"it asks for .{name} of a tensor, which may have changed when it runs")
         return super().attribute(interp, t, name, kind)
 
     def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:

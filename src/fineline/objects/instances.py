@@ -39,7 +39,7 @@ def make_instance(call: Call) -> Frame | None:
         raise call.graph_break("FL412", f"the __init__ of {cls.__qualname__} is a {type(init).__name__}")
     if trace.active and info.look(trace, "__del__")[1] is not None:
         # No program repeats the end of an object that it does not create.
-        raise call.graph_break("FL438", f"a {cls.__qualname__} is told by __del__ that nothing refers to it")
+        raise call.graph_break("FL438", f"a {cls.__qualname__} has a __del__, which runs when nothing refers to it")
     initialise = Delivery(_initialise, call.then, cls, args, kwargs)
     if is_a(new, types.FunctionType):
         interp.class_value(new)

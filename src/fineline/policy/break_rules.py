@@ -45,7 +45,7 @@ def check_place(selector: Selector) -> None:
     operators = selector.kind in ("operator", "dispatch") or (selector.kind == "glob" and selector.key[0] == "operator")
     if operators or (selector.kind in ("object", "class", "method") and not any(True for _ in _codes(selector))):
         step = "Name the function, class, module or file whose lines may break the graph; disallow=[...] is for an operator."
-        raise BadRule(f"{selector.text} is no Python code, in which a graph could break", id="FL211", next_step=step)
+        raise BadRule(f"{selector.text} is not Python code, in which a graph could break", id="FL211", next_step=step)
 
 
 def place_text(code: types.CodeType, module: Any) -> str:

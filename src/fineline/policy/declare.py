@@ -164,7 +164,7 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
             continue
         if not callable(value) or type(value) is str:
             step = "Pass the function or operator itself; names and files are for fineline.Policy."
-            raise BadRule(f"an object of type {type(value).__name__} is no function or operator: {value!r:.80}", id="FL211", next_step=step)
+            raise BadRule(f"an object of type {type(value).__name__} is not a function or operator: {value!r:.80}", id="FL211", next_step=step)
         for selector in selectors(value):
             if check is not None:
                 check(selector)

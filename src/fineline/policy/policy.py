@@ -123,7 +123,7 @@ def selectors_for(verb: str, value: Any, folder: Path | None = None) -> Iterator
                 # Select this function, not all spellings of the operator.
                 s = Selector(NAME, "name", s.text, s.text) if type(value) is str else Selector(OBJECT, "object", Identity(function), s.text)
             elif s.kind in ("operator", "dispatch") or (s.kind == "glob" and s.key[0] == "operator") or is_c(value):
-                raise BadRule(f"{s.text} is no Python code", id="FL216")
+                raise BadRule(f"{s.text} is not Python code", id="FL216")
             yield s
 
 
@@ -143,7 +143,7 @@ def check_disallowed(selector: Selector) -> None:
     over_files = selector.kind == "file" or (selector.kind == "glob" and selector.key[0] == "file")
     if over_files or any(is_looked_into(target) for target in _selected(selector)):
         what = "is about Python code" if over_files else "is a Python function, class or module instance"
-        raise BadRule(f"{selector.text} {what}, which capture looks into: it is no node of a graph", id="FL213")
+        raise BadRule(f"{selector.text} {what}, which capture traces into: it is not a node of a graph", id="FL213")
 
 
 def _selected(selector: Selector) -> Iterator[Any]:

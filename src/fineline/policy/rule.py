@@ -14,10 +14,10 @@ BUILT_IN, PROCESS, REGION, BLOCK, MARK = range(5)
 
 VERBS: Mapping[str, str] = MappingProxyType(
     {
-        "trace": "it is looked into",
+        "trace": "it is traced into",
         "disable": "it runs in Python, with everything it calls",
         "disable_frame": "its own frame runs in Python; what it calls is captured again",
-        "disallow": "the graph breaks, it runs eagerly, and capture goes on behind it",
+        "disallow": "the graph breaks, it runs eagerly, and capture continues after it",
         "allow": "it is one call in the graph, and fineline does not look inside",
         "forbid": "meeting it during capture is an error",
         "constant": "it runs at capture time, and its result is baked in",

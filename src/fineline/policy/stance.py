@@ -106,7 +106,7 @@ def set_stance(
     evaluates guards. A call in captured code is an error.
     """
     if stance not in NAMES:
-        raise BadArgument(f"{stance!r} is no stance; there are {', '.join(NAMES)}", id="FL207")
+        raise BadArgument(f"{stance!r} is not a stance; there are {', '.join(NAMES)}", id="FL207")
     if force_backend is not None and stance != "default":
         raise BadArgument(f'force_backend goes with the stance "default", not with {stance!r}', id="FL207")
     backend = lookup_backend(force_backend) if force_backend is not None else None

@@ -314,7 +314,7 @@ class Region:
             if self.eager.count_rest(began):
                 self.entry.dispatcher.set_entries([])
                 if self.eager.reason is None:
-                    reason = f"the rests of {RESTS} calls fitted no program behind a graph break; calls are eager from their start now"
+                    reason = f"the rests of {RESTS} calls fitted no program after a graph break; calls are eager from their start now"
                     self.eager.always(reason)
                     self.reports.note_at(entry_point, "limit", "FL104", reason)
 

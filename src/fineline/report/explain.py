@@ -16,7 +16,7 @@ from fineline.report.tree import Node
 from fineline.stacks import folded, tells_more
 
 SECTIONS = (
-    ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not looked into", "skipped"), ("captured again", "recompile"),
+    ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not traced into", "skipped"), ("captured again", "recompile"),
     ("limits", "limit"), ("raised", "raised"),
 )  # fmt: skip
 

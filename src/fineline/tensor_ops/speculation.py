@@ -27,8 +27,8 @@ def settle_first(call: Call, rule: str = "") -> None:
     if delivers(call.interp) and handled(call.frame):
         raise call.graph_break("FL525", f"{describe(call.fn)} may raise, and have effects, where exceptions are handled")
     if trace.failures.fragile or trace.failures.are_granted():
-        error, where = ("FL525", "an operator of which an exception is handled") if trace.failures.fragile else ("FL514", "a branch taken for granted")
-        graph_break = GraphBreak(_nothing, (), None, error, f"{describe(call.fn)} may have effects, behind {where}")
+        error, where = ("FL525", "an operator whose exception is handled") if trace.failures.fragile else ("FL514", "a branch that is assumed")
+        graph_break = GraphBreak(_nothing, (), None, error, f"{describe(call.fn)} may have effects, after {where}")
         graph_break.rule = "" if trace.failures.fragile else rule
         raise graph_break.to(call.again())
     trace.recorder.traits.once = True
@@ -49,7 +49,7 @@ def settle_raising(interp: Interp, fn: Any, args: Any, kwargs: dict | None, rais
     if raises or (trace.failures.fragile and targets):
         targets = list(leaves_of(targets))
         if _lasting(interp, targets, history):
-            text = "may raise what is handled, behind" if raises else "writes much behind an operator of which an exception is handled, or"
+            text = "may raise an exception that is handled, after" if raises else "writes much after an operator whose exception is handled, or"
             raise GraphBreak(fn, tuple(args), kwargs, "FL525", f"{describe(fn)} {text} effects that can't be undone")
         trace.failures.fragile = trace.failures.fragile or raises
 

@@ -205,7 +205,7 @@ class TensorOperator:
         if not interp.backing.real and interp.trace.active and reads_what_it_writes(interp, self.fn, targets, self.args, self.kwargs):
             raise self.graph_break("FL503", "reads memory that it writes")
         if writes_too_soon(interp, targets, history):
-            raise self.graph_break("FL514", "writes behind a branch taken for granted")
+            raise self.graph_break("FL514", "writes after a branch that is assumed")
         if interp.backing.switches and history and writes_outside(interp, targets):
             raise Restart("FL513", "a gradient goes through a write, which can't be undone")
         if history:

@@ -53,7 +53,7 @@ def read(interp: Interp, fn: Any, t: Tensor) -> Any:
     """Returns the number in ``t``, converted as ``fn``, one of the `READERS`, converts it."""
     number, convert = item(interp, t), READERS[fn]
     if convert is operator.index and type(number) not in (int, torch.SymInt):
-        raise NotForGraph("an index that is no integer")
+        raise NotForGraph("an index that is not an integer")
     return number if convert is None else FUNCTIONS[convert](number)
 
 

@@ -172,11 +172,11 @@ def guard_subclass(trace: GuardedTrace, cls: type, classes: Any, answer: bool) -
     """Guards the answer of an abstract class to whether ``cls`` is its subclass: a later ``register`` may change it."""
     made = trace.sources.get(cls) if cls in trace.classes.local and classes not in trace.classes.local else None
     if made is not None and made.op != "pin":
-        text = f"{'is' if answer else 'is no'} subclass of {classes.__qualname__}"
+        text = f"{'is a' if answer else 'is not a'} subclass of {classes.__qualname__}"
         trace.guards.check(made, "predicate", (partial(_has_base, classes, answer), text), ("base", id(classes)))
         return
     src = (trace.sources.get(classes) if classes in trace.classes.local else None) or trace.guards.pin(classes, classes.__qualname__)
-    text = f"{'is' if answer else 'is no'} base of {cls.__qualname__}"
+    text = f"{'is a' if answer else 'is not a'} base of {cls.__qualname__}"
     trace.guards.check(src, "predicate", (partial(_is_subclass, cls, answer), text), ("subclass", id(cls)))
 
 

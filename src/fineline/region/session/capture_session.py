@@ -464,7 +464,7 @@ class CaptureSession:
         try:
             snapshot = take_snapshot(interp, graph_break, place, constants=False)
         except NotReconstructible as e:
-            self.region.reports.note_once(Event("eager", "FL409", f"{e.text}; the call goes on eagerly behind the block", *place, detail=frames))
+            self.region.reports.note_once(Event("eager", "FL409", f"{e.text}; the call continues eagerly after the block", *place, detail=frames))
             return interp.beyond(graph_break)
         snapshot.pass_on()
         frame_state = snapshot.state
@@ -473,7 +473,7 @@ class CaptureSession:
         stretch = self.entry_point.run_eagerly_after()
         dispatcher = stretch.dispatcher_at(frame_state)
         if dispatcher is None and self.ways.graph_breaks >= MOST_BREAKS:
-            text = f"over {MOST_BREAKS} graph breaks in one call, the last behind a block"
+            text = f"over {MOST_BREAKS} graph breaks in one call, the last one after a block"
             self.region.reports.note_once(Event("eager", "FL428", text, *place, detail=frames))
             return live[-1]
         if dispatcher is None:

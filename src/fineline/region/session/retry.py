@@ -47,7 +47,7 @@ def leaves_out(region: CapturingRegion, entry_point: EntryPoint, args: tuple, kw
     name = _leave_out(region, entry_point, (*args, *kwargs.values()), place[0].code if place is not None else None)
     if not name:
         return False
-    text = f"{name} has a program for each value, {region.budget.limit} so far; from the next call on it runs eagerly by itself"
+    text = f"{name} has a program for each value, {region.budget.limit} so far; from the next call on it runs eagerly"
     region.reports.note_at(entry_point, "eager", "FL448", text)
     start_anew(region)
     return True

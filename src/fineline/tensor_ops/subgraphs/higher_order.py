@@ -90,9 +90,9 @@ class OperatorCall:
 def _cond(call: OperatorCall, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     interp, bodies = call.interp, Bodies(call.interp, rows=True)
     if bodies.twin(pred).dtype != torch.bool or pred.numel() != 1:
-        raise NotCapturable("the condition is no single bool")
+        raise NotCapturable("the condition is not a single bool")
     if not is_a(operands, (tuple, list)):
-        raise NotCapturable("the operands are no tuple")
+        raise NotCapturable("the operands are not a tuple")
     interp.trace.expand(operands, True)
     if call.inner and not all([is_a(leaf, Tensor) for leaf in tree_leaves(operands)]):
         raise NotCapturable("the operands are something else than tensors")
