@@ -148,7 +148,7 @@ class Freezer:
             return ("enum", cls.__qualname__, repr(obj._name_), repr(obj._value_))
         if issubclass(cls, tuple) and self.constant(obj):
             return ("tuple", self.type_name(cls), *(self.freeze(item) for item in tuple.__iter__(obj)))
-        if cls is types.ModuleType:
+        if issubclass(cls, types.ModuleType):
             return ("module", obj.__name__)
         if cls in (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType):
             owner = obj.__self__
