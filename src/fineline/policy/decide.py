@@ -18,17 +18,18 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selection_table import Table, defines
 from fineline.policy.selector import APPLY, OBJECT, Selector, describe
 from fineline.policy.text_rules import TextRules
+from fineline.report.events import ShownRule
 
 
 class Rules:
     """The rules of nested policies, by what they select. They are ordered from the outside in; a later rule takes precedence."""
 
-    def __init__(self, rules: Iterable[Rule], fired: Counter[Rule] | None = None) -> None:
+    def __init__(self, rules: Iterable[Rule], fired: Counter[ShownRule] | None = None) -> None:
         self.all = tuple(rules)
         # Whether a rule may make a call an error; such a call must have no effect.
         self.refuse = any([rule.verb in ("forbid", "allow") and rule.declared for rule in self.all])
         # How often each rule has decided; includes those that never did.
-        self.fired: Counter[Rule] = Counter() if fired is None else fired
+        self.fired: Counter[ShownRule] = Counter() if fired is None else fired
         for rule in self.all:
             self.fired.setdefault(rule, 0)
         self._breaks = BreakRules([rule for rule in self.all if rule.verb == VERB])
@@ -152,7 +153,7 @@ class Rules:
         return rule
 
 
-def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rules | None:
+def rules_now(region: Policy | None, fired: Counter[ShownRule] | None = None) -> Rules | None:
     """Returns the rules for a capture that this thread begins in a region with the policy ``region``; None if there are none.
 
     ``fired`` continues to count the decisions of each rule.
