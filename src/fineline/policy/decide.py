@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 from fineline.kinds import is_a
 from fineline.policy.break_rules import VERB, BreakRules
@@ -52,7 +51,7 @@ class Rules:
         self._hits: list[Rule] = []
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
-    def decide(self, fn: Any, args: Any = ()) -> Rule | None:
+    def decide(self, fn: object, args: Sequence[object] = ()) -> Rule | None:
         """Returns the rule for a call of ``fn``: a function, a class, or another callable object."""
         if not self._selects_calls and not (MARKS.objects or MARKS.holders) and id(args[0] if fn is APPLY and args else fn) not in self.allowed_by_torch:
             return None
@@ -81,14 +80,14 @@ class Rules:
             self._hits.append(rule)
         return rule
 
-    def known(self, fn: Any, args: Any = ()) -> Rule | None:
+    def known(self, fn: object, args: Sequence[object] = ()) -> Rule | None:
         """Returns the rule of `decide`, but does not count the decision."""
         rule = self.decide(fn, args)
         if rule is not None:
             self._hits.pop()
         return rule
 
-    def told_to_look(self, fn: Any, args: Any) -> str:
+    def told_to_look(self, fn: object, args: Sequence[object]) -> str:
         """Returns a text to add to the reason why ``fn`` runs eagerly, if a "trace" rule selects it; else empty."""
         own = (getattr(fn, "__module__", None) or "").partition(".")[0] == "fineline"
         # `decide` has counted the rule at the call.
@@ -100,7 +99,7 @@ class Rules:
         self.fired.update(self._hits)
         self._hits.clear()
 
-    def _of_holder(self, fn: Any, holder: Any) -> Rule | None:
+    def _of_holder(self, fn: object, holder: object) -> Rule | None:
         """Returns the rule or mark of an object or class whose method ``fn`` is, for a call with ``holder`` as first argument."""
         if not MARKS.holders:
             return self.exact.of_holder(fn, holder)
@@ -133,7 +132,7 @@ class Rules:
         module, _, name = pattern.rpartition(".")
         return self._text.look(module or None, name, file, None)
 
-    def decide_break(self, error: str, code: types.CodeType, module: Any) -> Rule | None:
+    def decide_break(self, error: str, code: types.CodeType, module: object) -> Rule | None:
         """Returns the rule that declares a graph break with the id ``error`` in ``code`` of the module named ``module``, or None."""
         rule = self._breaks.decide(error, code, module)
         if rule is not None:
