@@ -13,10 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fineline.cli.forked_run import run_in_copy
 from fineline.refusals import REFUSALS
-from fineline.report.explain import RuleFacts
+
+if TYPE_CHECKING:
+    from fineline.report.explain import RuleFacts
 
 
 @dataclass(frozen=True)
