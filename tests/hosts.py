@@ -11,9 +11,9 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.interp.interpreter import Interpreter
 from fineline.interp.sub_interpreter import SubInterpreter
-from fineline.policy.rule import Rule
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.options import Options
+from fineline.report.events import ShownRule
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.lessons import Lessons
 
@@ -35,7 +35,7 @@ class Host:
         refusal: Callable[..., BaseException] = lambda error, text, f, rule="": Unsupported(text),
     ) -> None:
         self.run_frame = FrameRunner(lambda: None, Options(), Lessons())
-        self.fired: Counter[Rule] = Counter()
+        self.fired: Counter[ShownRule] = Counter()
         self._on_graph_break, self._before_eager_call, self._refusal = on_graph_break, before_eager_call, refusal
 
     def on_graph_break(self, interp: Any, graph_break: GraphBreak) -> Any:

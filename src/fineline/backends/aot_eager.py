@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -18,8 +18,11 @@ from fineline.backends.lock import TRACERS
 from fineline.backends.tracing import RANDOM_FROM, compiled_copy, tracing_context
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 
+if TYPE_CHECKING:
+    from torch._inductor.utils import InputType
 
-def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+
+def aot_eager(gm: GraphModule, example_inputs: Sequence[InputType], **kwargs: object) -> Callable:
     """Returns the traced graph that Inductor would get, run without code generation: this separates faults of tracing and of Inductor."""
     if kwargs:
         warnings.warn(f'backend="aot_eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
@@ -27,18 +30,18 @@ def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> 
     return standing_in(Deferral, handled_signals(), _compiled, gm, example_inputs)
 
 
-def _compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def _compiled(gm: GraphModule, example_inputs: Sequence[InputType]) -> Callable:
     # Without it, unused random draws are removed from the graph, and later draws differ from those of eager code.
     with tracing_context(example_inputs), config.patch(fallback_random=True):
         return compiled_copy(gm, example_inputs, _traced)
 
 
-def _run_later(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def _run_later(gm: GraphModule, example_inputs: Sequence[InputType]) -> Callable:
     # The graph of a backward pass may be compiled at its first run, in any thread.
     return TRACERS.holding(_run_boxed, gm, example_inputs)
 
 
-def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def _run_boxed(gm: GraphModule, example_inputs: Sequence[InputType]) -> Callable:
     # A boxed graph takes its inputs in one list and empties it, so that activations are freed at their last use.
     gm.graph.set_codegen(_BoxedCodeGen())
     gm.recompile()
@@ -47,7 +50,7 @@ def _run_boxed(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., 
             unannounced(part)
     forward = gm.forward
 
-    def run(args: list[Any]) -> Any:
+    def run(args: list[object]) -> object:
         return forward(args)
 
     run._boxed_call = True  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypedDict, Unpack
 
 import torch
 from torch import nn
@@ -14,19 +14,19 @@ from torch.nn.attention import _cur_sdpa_kernel_backends, _sdpa_kernel
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 
-def eager(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+def eager(gm: GraphModule, example_inputs: Sequence[object], **kwargs: object) -> Callable:
     """Returns the graph's own Python code."""
     if kwargs:
         warnings.warn(f'backend="eager" has no modes and no options; it ignores {kwargs}', stacklevel=2)
     return as_it_is(gm)
 
 
-def as_it_is(gm: GraphModule) -> Callable[..., Any]:
+def as_it_is(gm: GraphModule) -> Callable:
     """Returns a callable that runs the graph and its sub-graphs operator by operator.
 
     As operators, sub-graphs would be traced at each backward pass.
     """
-    forward: Callable[..., Any] = opened(gm).forward
+    forward: Callable = opened(gm).forward
     return forward
 
 
@@ -60,15 +60,25 @@ def unannounced(gm: GraphModule) -> None:
     type(gm)._wrapped_call = staticmethod(_call)  # type: ignore[attr-defined]
 
 
-def _call(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
+def _call(gm: GraphModule, *args: object, **kwargs: object) -> object:
     # Look it up at each call, because FX replaces it while it traces.
     return nn.Module.__call__(gm, *args, **kwargs)
 
 
-def checkpointed(gm: GraphModule, *args: Any, **kwargs: Any) -> Any:
+class CheckpointOptions(TypedDict, total=False):
+    """The options of PyTorch's checkpoints, as a graph's node has them."""
+
+    use_reentrant: bool | None
+    preserve_rng_state: bool
+    determinism_check: str
+    debug: bool
+    early_stop: bool
+
+
+def checkpointed(gm: GraphModule, *args: object, **kwargs: Unpack[CheckpointOptions]) -> object:
     """Runs a sub-graph now, and again in the backward pass instead of keeping its results."""
 
-    def run(*args: Any) -> Any:
+    def run(*args: object) -> object:
         kernels = _cur_sdpa_kernel_backends(with_priority=True)
         try:
             return gm(*args)

@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, get_origin
+from typing import TYPE_CHECKING, Any, get_origin
 
 import torch
 import torch._functorch.config
@@ -15,11 +15,15 @@ import torch.compiler.config
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner, get_patched_config_dict
 from torch._inductor.decomposition import select_decomp_table
+from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.nn.attention import _cur_sdpa_kernel_backends
 
 from fineline.backends.tracing import RANDOM_FROM, compiled_copy, interruptible, tracing_context
 from fineline.errors import BadArgument
+
+if TYPE_CHECKING:
+    from torch._inductor.utils import InputType
 
 _compile_inner = interruptible(compile_fx_inner)
 
@@ -30,28 +34,28 @@ class Inductor:
     __name__ = "inductor"
 
     def __call__(
-        self, gm: GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
-    ) -> Callable[..., Any]:
+        self, gm: GraphModule, example_inputs: Sequence[InputType], *, mode: str | None = None, options: Mapping[str, object] | None = None
+    ) -> Callable:
         patches = self.check_arguments(mode, options)
         if patches.get("triton.cudagraphs"):
             _keep_profiler_apart_from_cudagraphs()
 
-        def compile_graph(own: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        def compile_graph(own: GraphModule, inputs: Sequence[InputType]) -> Callable:
             tag = f"{torch.compiler.config.cache_key_tag}{_kernels()}"
             with torch.compiler.config.patch(cache_key_tag=tag), _cache_of(gm):  # type: ignore[attr-defined]
                 compiled: Any = compile_fx(own, inputs, inner_compile=_compile_inner, config_patches=patches, decompositions=_table(own, patches))
             # compile_fx wraps its result to keep TorchDynamo out. The wrapper slows each call down and is not needed here.
-            inner: Callable[..., Any] = getattr(compiled, "_torchdynamo_orig_callable", compiled)
+            inner: Callable = getattr(compiled, "_torchdynamo_orig_callable", compiled)
             return inner
 
         with tracing_context(example_inputs):
             return compiled_copy(gm, example_inputs, compile_graph)
 
-    def get_compiler_config(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def get_compiler_config(self, mode: str | None = None, options: Mapping[str, object] | None = None) -> dict[str, object]:
         """Returns Inductor's configuration with these changes."""
         return get_patched_config_dict(config_patches=self.check_arguments(mode, options))
 
-    def check_arguments(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def check_arguments(self, mode: str | None = None, options: Mapping[str, object] | None = None) -> dict[str, object]:
         """Returns the changes to Inductor's configuration that a mode or options mean; raises `BadArgument` for unknown ones."""
         wanted = dict(options or {})
         if mode and mode != "default":
@@ -85,7 +89,7 @@ def _cache_of(gm: GraphModule) -> AbstractContextManager[object]:
     return torch._functorch.config.patch(enable_autograd_cache=False) if varies else nullcontext()
 
 
-def _table(gm: GraphModule, patches: dict[str, Any]) -> dict[Any, Callable] | None:
+def _table(gm: GraphModule, patches: dict[str, object]) -> dict[OpOverload, Callable] | None:
     """Returns Inductor's decompositions and those it lacks; None if the graph needs none: disk caches skip a graph with a table."""
     nodes = [node for part in gm.modules() if isinstance(part, GraphModule) for node in part.graph.nodes]
     if not any("random_" in str(node.target) for node in nodes):

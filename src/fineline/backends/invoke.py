@@ -6,11 +6,10 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import MethodType
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
 from fineline.backends.eager import opened
@@ -18,7 +17,7 @@ from fineline.backends.registry import Backend
 from fineline.errors import BackendFailed
 
 
-def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any], where: str | None = None) -> Callable[..., Any]:
+def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[object], where: str | None = None) -> Callable:
     """Returns the callable that runs ``gm``. Call this in the state (grad mode, autocast, …) in which the graph begins."""
     try:
         # The backend "eager" draws no numbers. After others the random state is restored, which undoes draws of other threads too.
@@ -69,12 +68,12 @@ def _without_function_modes() -> Iterator[None]:
         _replace_modes(modes)
 
 
-def _replace_modes(modes: Sequence[Any]) -> None:
+def _replace_modes(modes: Sequence[TorchFunctionMode]) -> None:
     for _ in _get_current_function_mode_stack():
         _pop_mode()
     for mode in modes:
         _push_mode(mode)
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from fineline.tables import attributes
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class TracersBusy(Exception):
@@ -37,7 +38,7 @@ class TracerLock:
     def _renew(self) -> None:
         self._lock = threading.RLock()
 
-    def holding(self, fn: Callable[..., T], *args: Any) -> T:
+    def holding(self, fn: Callable[[*Ts], T], *args: *Ts) -> T:
         """Returns ``fn(*args)``, called while this thread holds the lock; raises `TracersBusy` if the lock is not free in time."""
         lock, taken = self._lock, list[bool]()
         try:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TypedDict
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import BackendFailed, BadArgument
@@ -21,14 +21,14 @@ from fineline.import_thread import apart
 
 log = logging.getLogger("fineline")
 
-BackendFn = Callable[..., Any]
+BackendFn = Callable
 
 # The group under which packages announce backends to PyTorch; they work here unchanged.
 PLUGIN_GROUP = "torch_dynamo_backends"
 
 
 @functools.cache
-def _imported(source: EntryPoint) -> Any:
+def _imported(source: EntryPoint) -> object:
     """Imports one of fineline's own backends, once, because an import starts a thread. A failed import is tried again."""
     return apart(source.load)
 
@@ -70,13 +70,20 @@ BUILTIN = (
 )
 
 
+class BackendArguments(TypedDict, total=False):
+    """The keyword arguments that ``compile`` passes on to a backend."""
+
+    mode: str
+    options: dict[str, object]
+
+
 @dataclass(frozen=True)
 class Backend:
     """A registered backend together with the keyword arguments that ``compile`` got for it."""
 
     name: str
     source: Registered
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: BackendArguments = field(default_factory=BackendArguments)
 
     @property
     def builtin(self) -> bool:
@@ -91,10 +98,10 @@ class Backend:
         """Returns whether the backend may inspect graphs: all do except ``eager``, which runs them as they are."""
         return self.source is not BUILTIN[0]
 
-    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Any:
+    def __call__(self, gm: object, example_inputs: Sequence[object]) -> object:
         return self.source.load()(gm, list(example_inputs), **self.kwargs)
 
-    def settings(self) -> Any:
+    def settings(self) -> object:
         """Returns the backend's own settings for its keyword arguments; None if it has no ``get_compiler_config``."""
         read = getattr(self.source.load(), "get_compiler_config", None)
         return read(**self.kwargs) if read is not None else None
@@ -109,7 +116,7 @@ class BackendRegistry:
 
     def register(
         self, fn: BackendFn | None = None, name: str | None = None, tags: Sequence[str] = (), *, compiler_fn: BackendFn | None = None
-    ) -> Any:
+    ) -> Callable:
         """Registers ``fn`` (PyTorch's name: ``compiler_fn``) under ``name``, or its own, and returns it; without ``fn``, a decorator."""
         fn = fn or compiler_fn
         if fn is None:
@@ -131,7 +138,7 @@ class BackendRegistry:
         return sorted(shown | set(self._plugins()))
 
     def lookup(
-        self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, Any] | None = None, own: Collection[str] = ()
+        self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, object] | None = None, own: Collection[str] = ()
     ) -> Backend:
         """Returns the backend of a region; raises `BadArgument` for a wrong name, mode or option here, not at the first call.
 
@@ -140,7 +147,7 @@ class BackendRegistry:
         if mode is not None and options is not None:
             raise BadArgument(f"mode={mode!r} and options={dict(options)!r}", id="FL205")
         found = self._find(backend)
-        kwargs: dict[str, Any] = {}
+        kwargs: BackendArguments = {}
         if mode and mode != "default":
             kwargs["mode"] = mode
         if options:
@@ -173,7 +180,7 @@ class BackendRegistry:
         return BadArgument(f"{name!r}{hint} (known: {', '.join(names)})", id="FL202")
 
 
-def _check_arguments(backend: Registered, kwargs: Mapping[str, Any], own: Collection[str]) -> None:
+def _check_arguments(backend: Registered, kwargs: BackendArguments, own: Collection[str]) -> None:
     """Raises `BadArgument` for a mode or an option that the backend is known to reject."""
     fn = backend.load()
     hints = [f"; did you mean fineline's {meant!r}?" for option in kwargs.get("options", {}) if (meant := _close(option, own))]
@@ -187,7 +194,7 @@ def _check_arguments(backend: Registered, kwargs: Mapping[str, Any], own: Collec
     taken = _parameters(fn)
     for name in kwargs:
         if taken is not None and name not in taken:
-            given = kwargs[name] if name == "mode" else ", ".join(map(repr, kwargs[name]))
+            given = kwargs["mode"] if name == "mode" else ", ".join(map(repr, kwargs["options"]))
             step = f"Leave {name} out, or have the backend take a parameter of that name."
             raise BadArgument(f"the backend {backend.name!r} takes no {name}: {given}{''.join(hints)}", id="FL206", next_step=step)
     if hints and backend.builtin:
@@ -196,7 +203,7 @@ def _check_arguments(backend: Registered, kwargs: Mapping[str, Any], own: Collec
         log.warning("fineline: options %s go to the backend %r%s", ", ".join(map(repr, kwargs["options"])), backend.name, "".join(hints))
 
 
-def _close(option: Any, names: Collection[str]) -> str | None:
+def _close(option: object, names: Collection[str]) -> str | None:
     return next(iter(difflib.get_close_matches(str(option), names, n=1, cutoff=0.8)), None)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor
 from torch._guards import CompileContext, CompileId, compile_context
@@ -44,7 +43,7 @@ class StructuredTrace:
             yield
 
 
-def _frame(file: str, line: int, name: str) -> dict[str, Any]:
+def _frame(file: str, line: int, name: str) -> dict[str, object]:
     return {"line": line, "name": name, "filename": intern_string(file)}
 
 
@@ -53,7 +52,7 @@ def _text(gm: GraphModule) -> str:
     return text
 
 
-def _sizes(gm: GraphModule) -> dict[str, list[Any]]:
+def _sizes(gm: GraphModule) -> dict[str, list[int | str]]:
     values = {node.name: node.meta.get("example_value") for node in gm.graph.nodes}
     return {name: [n if isinstance(n, int) else str(n) for n in t.shape] for name, t in values.items() if isinstance(t, Tensor)}
 

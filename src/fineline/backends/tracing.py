@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch._guards import TracingContext, detect_fake_mode, tracing
@@ -19,9 +19,14 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from fineline.bytecode.handlers import Deferral, Observer, handled_signals, standing_in
 from fineline.import_thread import shapes_imported
 
+if TYPE_CHECKING:
+    from torch._inductor.utils import InputType
+
+    Compile = Callable[[GraphModule, Sequence[InputType]], Callable]
+
 
 @contextmanager
-def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
+def tracing_context(example_inputs: Sequence[InputType]) -> Iterator[None]:
     """Enters a tracing context for one graph.
 
     Without one, the disk caches of AOTAutograd and Inductor are bypassed, because they look for a ``ShapeEnv`` there. Real
@@ -40,19 +45,17 @@ def tracing_context(example_inputs: Sequence[Any]) -> Iterator[None]:
     del fakes
 
 
-def _name_floats(fake_mode: FakeTensorMode, example_inputs: Sequence[Any]) -> None:
+def _name_floats(fake_mode: FakeTensorMode, example_inputs: Sequence[InputType]) -> None:
     # AOTAutograd assumes that each symbol of a float belongs to an input, and rejects a graph that does not use one: declare
     # the symbols of other numbers specialized beforehand.
-    given = {t.item_memo.node._expr for t in example_inputs if getattr(t, "item_memo", None) is not None}
+    floats = [getattr(t, "item_memo", None) for t in example_inputs]
+    given = {number.node._expr for number in floats if number is not None}
     for symbol in fake_mode.shape_env.backed_var_to_val if fake_mode.shape_env is not None else ():
         if symbol_is_type(symbol, SymT.FLOAT) and symbol not in given:
             TensorifyState.specialize(str(symbol))
 
 
-Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
-
-
-def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph: Compile) -> Callable[..., Any]:
+def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_graph: Compile) -> Callable:
     """Compiles a copy of a graph, which ``compile_graph`` may rewrite; ``explain`` and the next backend need the original.
 
     Symbolic sizes become inputs, before the others: if a float is computed from one, as in the correction of a batch norm in
@@ -68,7 +71,7 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph:
     places: list[tuple[int, int]] = []
     sizes: list[torch.SymInt] = []
     for i, t in enumerate(example_inputs):
-        for d, n in enumerate(tuple[Any, ...](t.shape) if isinstance(t, torch.Tensor) else ()):
+        for d, n in enumerate(tuple[int | torch.SymInt, ...](t.shape) if isinstance(t, torch.Tensor) else ()):
             if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.expr not in known:
                 known.add(n.node.expr)
                 places.append((i, d))
@@ -81,23 +84,23 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[Any], compile_graph:
     own.recompile()
     compiled = standing_in(Deferral, handled_signals(), compile_graph, own, [*sizes, *example_inputs])
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Any) -> object:
         return compiled(*[inputs[i].shape[d] for i, d in places], *inputs)
 
     return run
 
 
-def interruptible(compile_traced: Callable[..., Any]) -> Callable[..., Any]:
+def interruptible(compile_traced: Callable) -> Callable:
     """Wraps ``compile_traced``, which AOTAutograd calls with a traced graph, so that signal handlers run at once during the call."""
 
     @functools.wraps(compile_traced)
-    def compile_at_once(*args: Any, **kwargs: Any) -> Any:
+    def compile_at_once(*args: object, **kwargs: object) -> object:
         return standing_in(Observer, handled_signals(), functools.partial(compile_traced, *args, **kwargs))
 
     return compile_at_once
 
 
-def random_from(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:
+def random_from(self: torch.Tensor, low: int, high: int | None, *, generator: torch.Generator | None = None) -> torch.Tensor:
     """Computes ``aten.random.from`` with an operator that draws the same: FX cannot write the keyword ``from`` into code."""
     return NotImplemented if high is None or generator is not None else torch.ops.aten.randint_like.low_dtype(self, low, high)
 
@@ -105,5 +108,5 @@ def random_from(self: torch.Tensor, low: int, high: int | None, *, generator: An
 RANDOM_FROM = {getattr(torch.ops.aten.random, "from"): random_from}
 
 
-def _is_real(value: Any, fake_mode: FakeTensorMode) -> bool:
+def _is_real(value: object, fake_mode: FakeTensorMode) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and getattr(value, "fake_mode", None) is not fake_mode

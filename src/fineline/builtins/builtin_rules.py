@@ -87,6 +87,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 def row(kind: str, target: Any = None, text: str | None = None) -> Rule:
     """Returns the rule about ``target`` for its class ``kind`` in the tables. ``text`` describes the target; None: `describe` does."""
     verb, reason, place, pattern = KINDS[kind]
+    selector: Selector
     if pattern:
         selector = Selector(GLOB, "glob", ("built-in", pattern), pattern)
     else:

@@ -13,10 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fineline.cli.forked_run import run_in_copy
 from fineline.refusals import REFUSALS
+
+if TYPE_CHECKING:
+    from fineline.report.explain import RuleFacts
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Outcome:
     graphs: int
     breaks: int
     eager: Counter[tuple[str, str]]
-    rules: tuple[dict[str, Any], ...]
+    rules: tuple[RuleFacts, ...]
 
     def failure(self) -> str:
         """Returns the line on stderr with the failure: the first of the last refusal, or else the last line; "" without a failure."""
@@ -42,7 +45,7 @@ class Outcome:
 class Verdict:
     """The verdict of the audit on one rule."""
 
-    rule: dict[str, Any]
+    rule: RuleFacts
     removable: bool
     text: str
 
@@ -69,18 +72,18 @@ class Audit:
         # Whether two runs print the same; otherwise the output is not compared.
         self.repeatable = (again.output, again.failure()) == (self.base.output, self.base.failure())
 
-    def rules(self) -> list[dict[str, Any]]:
+    def rules(self) -> list[RuleFacts]:
         """Returns the rules and marks to judge: those that fired, most often first, and those of the program that did not."""
         return [rule for rule in sorted(self.base.rules, key=lambda rule: -rule["times"]) if rule["times"] or not _foreign(rule["place"])]
 
-    def verdict(self, rule: dict[str, Any]) -> Verdict:
+    def verdict(self, rule: RuleFacts) -> Verdict:
         """Judges one rule; if it fired, runs the program without it."""
         if not rule["times"]:
             return Verdict(rule, True, "never matched")
         why = self._needed(self._run(rule["key"]))
         return Verdict(rule, not why, f"needed: without it {why}" if why else "could be removed")
 
-    def as_dict(self, verdicts: list[Verdict]) -> dict[str, Any]:
+    def as_dict(self, verdicts: list[Verdict]) -> dict[str, object]:
         """Returns the facts of the run, and the rules with their verdicts, for JSON."""
         rules = [{**verdict.rule, "needed": not verdict.removable, "verdict": verdict.text} for verdict in verdicts]
         facts = {"status": self.base.status, "graphs": self.base.graphs, "breaks": self.base.breaks, "repeatable": self.repeatable}

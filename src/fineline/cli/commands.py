@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,7 +15,7 @@ from click.shell_completion import CompletionItem
 from fineline import __version__
 
 
-def _files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Lets the shell complete the name of a file."""
     return [CompletionItem(incomplete, type="file")]
 
@@ -31,7 +30,7 @@ ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS].
 THEIRS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
 
-def _carry_out(action: str, *args: Any) -> None:
+def _carry_out(action: str, *args: object) -> None:
     getattr(importlib.import_module("fineline.cli.actions"), action)(*args)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fineline.policy.marks import MARKS
-from fineline.policy.rule import Rule
-from fineline.report.events import Event
+from fineline.report.events import Event, ShownRule
 from fineline.report.explain import Explanation, rule_as_dict
 from fineline.report.tree import Node, joined
 
@@ -25,7 +23,7 @@ class Heard:
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = {}
         # The counter of each region, by its id. The entry keeps the counter of a region that is gone.
-        self._fired: dict[str, dict[int, Counter[Rule]]] = {}
+        self._fired: dict[str, dict[int, Counter[ShownRule]]] = {}
         # Source, guards and the code of the graph.
         self._programs: dict[str, list[tuple[str, list[str], str]]] = {}
         # The function that returns the calls of each region, and its counts of operators.
@@ -49,7 +47,7 @@ class Heard:
     def explanations(self) -> list[Explanation]:
         out = []
         for name, events in self._events.items():
-            rules = sum(self._fired.get(name, {}).values(), Counter[Rule]())
+            rules = sum(self._fired.get(name, {}).values(), Counter[ShownRule]())
             # A sum of counters drops zeros.
             for counter in self._fired.get(name, {}).values():
                 for rule in counter:
@@ -68,17 +66,17 @@ class Heard:
         known = [counter for counter in counts if counter is not None]
         return sum(known, Counter[str]()) if known and len(known) == len(counts) else None
 
-    def fired(self) -> Counter[Rule]:
+    def fired(self) -> Counter[ShownRule]:
         """Returns how often each rule and mark decided something, over all functions."""
-        total: Counter[Rule] = Counter()
+        total: Counter[ShownRule] = Counter()
         for explanation in self.explanations():
             for rule, times in explanation.rules.items():
                 total[rule] += times
         return total
 
-    def facts(self, others: Sequence[Heard] = ()) -> dict[str, Any]:
+    def facts(self, others: Sequence[Heard] = ()) -> dict[str, object]:
         """Returns all explanations, for JSON. ``rules`` sums over all functions and processes, and includes unused marks."""
-        total: dict[str, tuple[Rule, int]] = {}
+        total: dict[str, tuple[ShownRule, int]] = {}
         counted = [(rule, times) for heard in (self, *others) for rule, times in heard.fired().items()]
         for rule, times in (*counted, *[(mark, 0) for mark in (*MARKS, *MARKS.blocks.values())]):
             # By key, because a rule is another object in each process.

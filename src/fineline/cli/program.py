@@ -10,7 +10,6 @@ import os
 import sys
 import types
 from pathlib import Path
-from typing import Any
 
 from click import ClickException, UsageError
 
@@ -47,8 +46,8 @@ class Program:
                 spec = importlib.util.find_spec(f"{name}.__main__")
         except ImportError as e:
             raise ClickException(str(e)) from None
-        loader: Any = spec.loader if spec is not None else None
-        code = loader.get_code(spec.name) if spec is not None and hasattr(loader, "get_code") else None
+        loader = spec.loader if spec is not None else None
+        code = loader.get_code(spec.name) if spec is not None and loader is not None and hasattr(loader, "get_code") else None
         if spec is None or code is None:
             raise ClickException(f"No module named {name}, or none that can be run")
         facts = {"__file__": spec.origin, "__spec__": spec, "__package__": spec.parent, "__loader__": loader, "__cached__": spec.cached}

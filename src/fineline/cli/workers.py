@@ -29,7 +29,7 @@ from fineline.policy.marks import MARKS
 from fineline.policy.rule import Rule
 from fineline.policy.selector import Selector
 from fineline.region.options import Breaks
-from fineline.report.events import LISTENERS, Event
+from fineline.report.events import LISTENERS, Detail, Event, ShownRule
 from fineline.report.output import STREAMS, write_report
 from fineline.report.tree import Node
 
@@ -184,7 +184,7 @@ class Report:
         shutil.rmtree(self.folder, ignore_errors=True)
         chapters = [("", self._heard.explanations()), *[(str(process), process.heard.explanations()) for process in processes]]
 
-        def facts() -> dict[str, Any]:
+        def facts() -> dict[str, object]:
             return {
                 **self._heard.facts([process.heard for process in processes]),
                 "processes": [process.as_dict() for process in processes],
@@ -198,8 +198,8 @@ class Process:
 
     def __init__(self, file: Path) -> None:
         self.heard = Heard()
-        self.facts: dict[str, Any] = {}
-        counters: dict[int, Counter[Rule]] = {}
+        self.facts: dict[str, object] = {}
+        counters: dict[int, Counter[ShownRule]] = {}
         for fact in _lines(file):
             if "pid" in fact:
                 self.facts = fact
@@ -210,7 +210,7 @@ class Process:
         rank = f", rank {self.facts['rank']}" if self.facts.get("rank") else ""
         return f"process {self.facts.get('pid', '?')}{rank} ({self.facts.get('program', '?')})"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {**self.facts, "functions": [explanation.as_dict() for explanation in self.heard.explanations()]}
 
 
@@ -220,7 +220,7 @@ def own_file(path: Path) -> Path:
     return path if rank is None or str(path) in STREAMS else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
 
-def _process() -> dict[str, Any]:
+def _process() -> dict[str, object]:
     return {"pid": os.getpid(), "rank": os.environ.get("RANK"), "program": sys.argv[0] if sys.argv else ""}
 
 
@@ -232,7 +232,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 # -- events as lines of text -----------------------------------------------------------------------------------------------
-def _packed(event: Event) -> dict[str, Any]:
+def _packed(event: Event) -> dict[str, object]:
     facts = {**event.as_dict(), "region": event.region}
     if event.kind == "program":
         return {**facts, "source": event.detail["source"], "guards": event.detail["guards"](), "code": graph_code(event)}
@@ -245,16 +245,16 @@ def _packed(event: Event) -> dict[str, Any]:
     return facts
 
 
-def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Event:
+def _unpacked(facts: Any, counters: dict[int, Counter[ShownRule]]) -> Event:
     known = {name: facts.pop(name) for name in ("kind", "id", "reason", "file", "line", "rule", "region")}
-    detail: dict[str, Any] = {**facts, "stack": tuple([(p["file"], p["line"], p["function"]) for p in facts["stack"]])}
+    detail: Detail = {**facts, "stack": tuple([(p["file"], p["line"], p["function"]) for p in facts["stack"]])}
     if known["kind"] == "program":
         guards = facts["guards"]
         detail = {"source": facts["source"], "guards": lambda: guards, "code": facts["code"]}
     elif known["kind"] == "tree":
         tree = facts["tree"] and Node.from_dict(facts["tree"])
         ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])
-        detail = {"tree": tree and (lambda: tree), "ran": ran, "of": facts["of"]}
+        detail = {"tree": (lambda: tree) if tree else None, "ran": ran, "of": facts["of"]}
     elif known["kind"] == "rules":
         # One counter for each region; each event contains its state at that time.
         counter = counters.setdefault(facts["counter"], Counter())
@@ -265,7 +265,7 @@ def _unpacked(facts: dict[str, Any], counters: dict[int, Counter[Rule]]) -> Even
     return Event(**known, detail=detail)
 
 
-def _packed_rule(rule: Rule) -> list[Any]:
+def _packed_rule(rule: ShownRule) -> list[str | int]:
     return [rule.verb, rule.selector.rank, rule.selector.kind, rule.selector.text, rule.reason, rule.place, rule.scope, rule.error]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
+from torch._ops import OperatorBase
 from torch.fx import GraphModule
 
 from fineline.api import original
@@ -36,13 +37,13 @@ class Exported(NamedTuple):
 
 def export(
     f: Callable,
-    *args: Any,
+    *args: object,
     aten_graph: bool = False,
-    decomposition_table: Mapping[Any, Callable] | None = None,
+    decomposition_table: Mapping[OperatorBase, Callable] | None = None,
     tracing_mode: TracingMode = "real",
-    constraints: Any = None,
+    constraints: object = None,
     pre_dispatch: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Exported:
     """Returns the graph of one call ``f(*args, **kwargs)``, as a module with ``f``'s parameters and results; the call has no other effect.
 
@@ -57,7 +58,7 @@ def export(
 
 
 def exported_program(
-    f: Callable, args: tuple = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False
+    f: Callable, args: tuple = (), kwargs: Mapping[str, object] | None = None, *, dynamic_shapes: dict | tuple | list | None = None, strict: bool = False
 ) -> torch.export.ExportedProgram:
     """Returns the captured graph of ``f(*args, **kwargs)`` as a program for ``torch.export.save`` and AOTInductor.
 
@@ -84,12 +85,12 @@ def _module(gm: GraphModule) -> nn.Module:
 def export_call(
     f: Callable,
     args: tuple,
-    kwargs: dict[str, Any],
+    kwargs: dict[str, object],
     tracing_mode: TracingMode = "real",
     dynamic: bool | None = None,
     aten_graph: bool = False,
-    decomposition_table: Mapping[Any, Callable] | None = None,
-    constraints: Any = None,
+    decomposition_table: Mapping[OperatorBase, Callable] | None = None,
+    constraints: object = None,
     pre_dispatch: bool = False,
 ) -> Exported:
     """Exports one call; its arguments are separate from the options. ``dynamic``: sizes and ints vary if the call allows it."""
@@ -115,7 +116,7 @@ def export_call(
     return _captured(fn, args, kwargs, replace(options, dynamic=None), aten)
 
 
-def _captured(fn: Callable, args: tuple, kwargs: dict[str, Any], options: Options, aten: Aten | None) -> Exported:
+def _captured(fn: Callable, args: tuple, kwargs: dict[str, object], options: Options, aten: Aten | None) -> Exported:
     holder = getattr(fn, "__self__", fn)
     parameters = parameters_of(fn, args, kwargs)
     written: list[ExportWriter] = []

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OperatorBase
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -18,7 +19,7 @@ from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
 from fineline.errors import NotExported
 from fineline.exception_slots import TRACEBACK
 from fineline.export.argument_checks import asked_module
-from fineline.export.outcome import Held, Out, Outcome, written
+from fineline.export.outcome import Held, Out, Outcome, Part, written
 from fineline.export.paths import Paths
 from fineline.export.signature import Parameter
 from fineline.fx.standalone_module import Portable, portable, put
@@ -38,7 +39,7 @@ GUARDS = "_guards"
 class Aten(NamedTuple):
     """The options of tracing down to ATen operators: the decompositions, and whether tracing stops above autograd, autocast and the like."""
 
-    table: Mapping[Any, Callable] | None = None
+    table: Mapping[OperatorBase, Callable] | None = None
     pre_dispatch: bool = False
 
 
@@ -50,11 +51,11 @@ class ExportWriter(ResidualWriter):
         self._parameters, self._module, self._aten = parameters, module, aten
         self._flat: GraphModule | None = None
         # The graph's inputs, in order: each source with its value.
-        self._taken: list[tuple[Source, Any]] = []
+        self._taken: list[tuple[Source, object]] = []
         # Buffers that the call replaces: their names, with the graph's results that they get.
         self._buffers: list[tuple[str, Out]] = []
 
-    def returns(self, value: Any) -> None:
+    def returns(self, value: object) -> None:
         if any([set_ in KERNELS for _, set_ in differing(self.trace.state.start, AMBIENT.now())]):
             raise NotExported("the call changes which kernels of attention may be chosen", id="FL604")
         outcome = Outcome(self.rebuild)
@@ -91,7 +92,7 @@ class ExportWriter(ResidualWriter):
         return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
 
     # -- the graph -------------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> ResidualProgram:
+    def compile(self, compile_graph: Callable[[GraphModule, list, object], Callable], again: object, shown: bool = True) -> ResidualProgram:
         segment = super().compile(self._take, again)
         self.segment = segment
         return segment
@@ -100,7 +101,7 @@ class ExportWriter(ResidualWriter):
         """Returns an empty list: an exported graph returns only the results of the call."""
         return []
 
-    def _take(self, gm: GraphModule, examples: list, kinds: Any) -> Callable:
+    def _take(self, gm: GraphModule, examples: list, kinds: object) -> Callable:
         self._taken = [(src, src.value) for _, src in self.trace.recorder.inputs]
         self._flat = self._as_aten(gm, examples, self._aten) if self._aten is not None else gm
         return gm.forward
@@ -119,7 +120,7 @@ class ExportWriter(ResidualWriter):
         mode = nullcontext() if symbols is None else symbols.fakes.mode
         try:
             with mode:
-                table = dict(how.table or {})
+                table: dict = dict(how.table or {})
                 return make_fx(gm, decomposition_table=table, _allow_non_fake_inputs=True, pre_dispatch=how.pre_dispatch)(*examples)
         except Exception as e:
             let_pass(e)
@@ -140,7 +141,7 @@ class ExportWriter(ResidualWriter):
         given = {src.reg: self._reach(src, value, paths, root, names) for src, value in self._taken}
         results = self._inline(graph, root, list(given.values()))
 
-        def find(part: Any) -> Any:
+        def find(part: Part) -> Node:
             if type(part) is Out:
                 return results[part.number]
             if type(part) is Held:
@@ -174,7 +175,7 @@ class ExportWriter(ResidualWriter):
                     names.setdefault(t, full)
         return names
 
-    def _reach(self, src: Source, value: Any, paths: Paths, root: nn.Module, names: IdentityMap[str]) -> Node:
+    def _reach(self, src: Source, value: object, paths: Paths, root: nn.Module, names: IdentityMap[str]) -> Node:
         node = paths.node(src)
         if node is not None:
             return node
@@ -184,12 +185,12 @@ class ExportWriter(ResidualWriter):
             names[value] = _named(root, value, short_name(src) or "constant")
         return paths.graph.get_attr(names[value])
 
-    def _inline(self, graph: Graph, root: nn.Module, given: list[Node]) -> list[Any]:
+    def _inline(self, graph: Graph, root: nn.Module, given: list[Node]) -> list[Node]:
         """Copies the captured nodes into ``graph``; returns their results."""
         if self._flat is None:
             return []
         flat = self._flat
-        copies: dict[Node, Any] = {}
+        copies: dict[Node, Node] = {}
         inputs = iter(given)
         for node in flat.graph.nodes:
             if node.op == "placeholder":
@@ -206,7 +207,7 @@ class ExportWriter(ResidualWriter):
         return []
 
     def _bring(self, flat: GraphModule, root: nn.Module, target: str) -> None:
-        value: Any = flat
+        value: object = flat
         for part in target.split("."):
             value = getattr(value, part)
         if is_a(value, FakeTensor):
@@ -214,7 +215,7 @@ class ExportWriter(ResidualWriter):
         put(root, target, value, False)
 
 
-def _named(root: nn.Module, value: Any, stem: str) -> str:
+def _named(root: nn.Module, value: object, stem: str) -> str:
     """Makes ``value`` an attribute of ``root`` under a free name; returns the name."""
     name, n = stem, 0
     while hasattr(GraphModule, name) or getattr(root, name, value) is not value:
@@ -243,7 +244,7 @@ def _listed(value: Any, kind: str) -> list:
     return [value] if kind in ("cell", "bytearray") else list(value)
 
 
-def _fits(old: Any, new: Any, outcome: Outcome) -> bool:
+def _fits(old: object, new: object, outcome: Outcome) -> bool:
     """Returns whether a copy of ``new`` into ``old`` has the same effect as the replacement of ``old``."""
     if not (is_a(old, Tensor) and is_a(new, Tensor)) or new.requires_grad:
         return False

@@ -9,7 +9,7 @@ import enum
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never, final
 
 import torch
 from torch import Tensor
@@ -29,35 +29,42 @@ from fineline.tracing.classes_made_anew import HEAP_TYPE
 KEYS = (str, int, float, bool, type(None))
 
 
+@final
 class Out(NamedTuple):
     """A result of the graph."""
 
     number: int
 
 
+@final
 class Given(NamedTuple):
     """A value that existed before the call: an argument, a part of an argument, or a tensor of the module."""
 
     source: Source
-    value: Any
+    value: object
 
 
+@final
 class Held(NamedTuple):
     """An object that the graph's module stores, under a name that begins with ``name``."""
 
-    value: Any
+    value: object
     name: str
+
+
+# The parts that nodes of the graph make.
+Part = Out | Given | Held
 
 
 class Call(NamedTuple):
     """An object that the graph makes by a call of ``fn``."""
 
-    fn: Any
+    fn: Callable
     args: tuple
-    kwargs: dict[str, Any]
+    kwargs: dict[str, object]
 
 
-class Outcome(ValueWalk[Any]):
+class Outcome(ValueWalk[object]):
     """Converts a result to `Out`, `Given`, `Held`, `Call` and constants. Tensors that the graph makes become its outputs."""
 
     LITERALS = FX_CONSTANTS
@@ -68,19 +75,19 @@ class Outcome(ValueWalk[Any]):
         self._seen = IdentitySet()
         self.tensors: list[Tensor] = []
 
-    def existing(self, v: Any, src: Source) -> Given:
+    def existing(self, v: object, src: Source) -> Given:
         if is_a(v, Tensor):
             self.tensors.append(v)
         return Given(src, v)
 
-    def deferred_text(self, v: str) -> Any:
+    def deferred_text(self, v: str) -> Never:
         known_next_time(self.trace.guards.interp, self.trace.deferred.texts[v])
         raise NotExported("the result holds the text of a tensor", id="FL603")
 
-    def literal(self, v: Any) -> Any:
+    def literal(self, v: object) -> object:
         return v
 
-    def symbolic_number(self, v: Any) -> Any:
+    def symbolic_number(self, v: torch.SymInt | torch.SymFloat | torch.SymBool) -> object:
         node = self.trace.symbols.node(v)
         return self._output(node) if is_a(node, Node) else node
 
@@ -97,7 +104,7 @@ class Outcome(ValueWalk[Any]):
         self._rebuild.output(node)
         return Out(list(self._rebuild.outputs.names).index(node))
 
-    def other_object(self, v: Any, src: Source | None) -> Any:
+    def other_object(self, v: Any, src: Source | None) -> object:
         t = type(v)
         if src is not None and root_of(src).op == "root":
             return Given(src, v)
@@ -106,7 +113,7 @@ class Outcome(ValueWalk[Any]):
         self._seen.add(v)
         return self._container(v, t)
 
-    def _container(self, v: Any, t: type) -> Any:
+    def _container(self, v: Any, t: type) -> object:
         if t is tuple or t is list:
             return t([self.expr(x) for x in v])
         if t is slice:
@@ -152,7 +159,7 @@ def _is_plain(t: type) -> bool:
     )
 
 
-def _parts(v: Any) -> dict[str, Any]:
+def _parts(v: Any) -> dict[str, object]:
     return {**getattr(v, "__dict__", {}), **{f.name: getattr(v, f.name) for f in dataclasses.fields(v)}}
 
 
@@ -160,7 +167,7 @@ def _alike(a: dict, b: dict) -> bool:
     return list(a) == list(b) and all([x is b[k] or (type(x) in FX_CONSTANTS and type(x) is type(b[k]) and x == b[k]) for k, x in a.items()])
 
 
-def written(outcome: Any, graph: Graph, find: Callable[[Any], Any]) -> Any:
+def written(outcome: Any, graph: Graph, find: Callable[[Part], Node]) -> Any:
     """Returns ``outcome`` as an argument of the graph's output; ``find`` returns the node of an `Out`, `Given` or `Held`."""
     t = type(outcome)
     if t is Out or t is Given or t is Held:

@@ -18,9 +18,8 @@ class Paths:
     def __init__(self, graph: Graph, parameters: list[Parameter], roots: Mapping[int, int]) -> None:
         self.graph, self._roots = graph, roots
         self._found: dict[int, Node] = {}
-        self.parameters = [
-            graph.create_node("placeholder", p.name, () if p.default is REQUIRED else (p.default,), {}, p.name) for p in parameters
-        ]
+        defaults: list[tuple] = [() if p.default is REQUIRED else (p.default,) for p in parameters]
+        self.parameters = [graph.create_node("placeholder", p.name, args, {}, p.name) for p, args in zip(parameters, defaults, strict=True)]
         self._arguments = {p.root: node for p, node in zip(parameters, self.parameters, strict=True)}
 
     def node(self, src: Source | None) -> Node | None:

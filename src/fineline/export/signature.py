@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -21,10 +21,10 @@ class Parameter(NamedTuple):
 
     name: str
     root: int | None
-    default: Any = REQUIRED
+    default: object = REQUIRED
 
 
-def parameters_of(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[Parameter]:
+def parameters_of(fn: Callable, args: tuple, kwargs: dict[str, object]) -> list[Parameter]:
     """Returns the parameters of an exported graph; each argument in ``*args`` and ``**kwargs`` gets its own.
 
     All parameters can be passed by position. A parameter with a default before one without loses its default; if the example
@@ -55,7 +55,7 @@ def parameters_of(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[Par
     return [p._replace(default=REQUIRED) if i < last else p for i, p in enumerate(found) if i >= last or p.root is not None]
 
 
-def _is_literal(value: Any) -> bool:
+def _is_literal(value: object) -> bool:
     if type(value) is tuple:
         return all(map(_is_literal, value))
     return type(value) in LITERALS and (type(value) is not float or math.isfinite(value))

@@ -26,9 +26,9 @@ from fineline.kinds import is_a
 
 SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "distinct", "storages", "ambient", "relation"})
 
-_ABSENT: Any = object()
-_MRO: Any = type.__dict__["__mro__"]
-_TYPE_DICT: Any = type.__dict__["__dict__"]
+_ABSENT = object()
+_MRO: MemberDescriptorType = type.__dict__["__mro__"]
+_TYPE_DICT: GetSetDescriptorType = type.__dict__["__dict__"]
 
 
 class ReferenceProgram:
@@ -40,24 +40,24 @@ class ReferenceProgram:
         self.outputs = tuple(outputs)
         validate(n_roots, self.steps, self.outputs)
 
-    def check(self, roots: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def check(self, roots: tuple) -> tuple | None:
         """Returns the values of the output registers, or None on a miss."""
-        registers: dict[int, Any] = {}
+        registers: dict[int, object] = {}
         if self._run(roots, registers) >= 0:
             return None
         return tuple([registers[number] for number in self.outputs])
 
-    def failing(self, roots: tuple[Any, ...]) -> int:
+    def failing(self, roots: tuple) -> int:
         """Returns the index of the first failing step, -1 if all pass."""
         return self._run(roots, {})
 
-    def explain(self, roots: tuple[Any, ...]) -> str:
+    def explain(self, roots: tuple) -> str:
         """Returns one line on the first failing step, empty if all pass."""
-        registers: dict[int, Any] = {}
+        registers: dict[int, object] = {}
         index = self._run(roots, registers)
         return "" if index < 0 else explain_failure(self.steps[index], registers.get(self.steps[index][2]), registers)
 
-    def _run(self, roots: tuple[Any, ...], registers: dict[int, Any]) -> int:
+    def _run(self, roots: tuple, registers: dict[int, object]) -> int:
         if len(roots) != self.n_roots:
             raise ValueError(f"the guard program takes {self.n_roots} roots, not {len(roots)}")
         for index, (op, dst, src, payload) in enumerate(self.steps):
@@ -103,7 +103,7 @@ def validate(n_roots: int, steps: Sequence[Step], outputs: Iterable[int]) -> Non
         raise ValueError("an output register is never written")
 
 
-def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
+def read_step(op: str, value: Any, payload: Any, roots: tuple) -> object:
     """Returns the value that an access step reads; raises if there is none."""
     match op:
         case "root":
@@ -138,7 +138,7 @@ def read_step(op: str, value: Any, payload: Any, roots: tuple[Any, ...]) -> Any:
     raise ValueError(op)
 
 
-def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bool:
+def holds_step(op: str, src: int, payload: Any, registers: dict[int, object]) -> bool:
     """Returns whether a check step passes."""
     value: Any = registers.get(src)
     match op:
@@ -187,7 +187,7 @@ def holds_step(op: str, src: int, payload: Any, registers: dict[int, Any]) -> bo
     raise ValueError(op)
 
 
-def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mapping[int, Any]) -> int | None:
+def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mapping[int, object]) -> int | None:
     """Returns a register whose object makes a ``distinct`` step fail; None if the step passes."""
     ones, others = payload
     seen = IdentitySet()
@@ -198,7 +198,7 @@ def repeated(payload: tuple[tuple[int, ...], tuple[int, ...]], registers: Mappin
     return next((reg for reg in others if registers[reg] in seen), None)
 
 
-def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int | float:
+def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, object]) -> int | float:
     """Returns the number that a leaf of a relation reads; raises if the stack machine cannot represent it."""
     kind, register, index = leaf
     found: Any = registers[register]
@@ -209,21 +209,21 @@ def read_leaf(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> int |
     return found
 
 
-def raw_dict(value: Any) -> dict[Any, Any]:
+def raw_dict(value: object) -> dict:
     """Returns the ``__dict__`` of an instance, module or function, without calling a class that overrides it."""
     if is_a(value, threading.local):  # one dict per thread, stored elsewhere than that of other instances
-        local: dict[Any, Any] = threading.local.__getattribute__(value, "__dict__")
+        local: dict = threading.local.__getattribute__(value, "__dict__")
         return local
     for klass in _MRO.__get__(type(value)):
         found = _TYPE_DICT.__get__(klass).get("__dict__")
         if is_a(found, (GetSetDescriptorType, MemberDescriptorType)):
-            result: Any = found.__get__(value, type(value))
+            result = found.__get__(value, type(value))
             if is_a(result, dict):
                 return result
     raise TypeError(f"{type(value).__name__} has no instance dict")
 
 
-def raw_type_attr(klass: type, name: str) -> Any:
+def raw_type_attr(klass: type, name: str) -> object:
     """Returns the attribute ``name`` from the MRO, not bound; a private marker if there is none."""
     for base in _MRO.__get__(klass):
         found = _TYPE_DICT.__get__(base).get(name, _ABSENT)
@@ -232,10 +232,10 @@ def raw_type_attr(klass: type, name: str) -> Any:
     return _ABSENT
 
 
-SIZED: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
+SIZED: tuple = (list, tuple, dict, set, frozenset, deque)
 
 
-def raw_len(value: Any) -> int:
+def raw_len(value: object) -> int:
     """Returns the length as C sees it, even if a subclass defines ``__len__``."""
     for builtin in SIZED:
         if is_a(value, builtin):
@@ -253,18 +253,18 @@ class Length(property):
 LENGTH = Length(raw_len)
 
 
-def raw_set(value: Any) -> frozenset[Any]:
+def raw_set(value: Any) -> frozenset:
     """Returns the elements of a set or frozenset, even if a subclass defines ``__iter__``."""
     elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)
     return frozenset(elements)
 
 
-def same_constant(a: Any, b: Any) -> bool:
+def same_constant(a: object, b: object) -> bool:
     """Returns whether type and value are equal; floats are compared bit by bit, and types count inside containers too."""
     return a is b or (type(a) is type(b) and constant_key(a) == constant_key(b))
 
 
-def constant_key(value: Any) -> Any:
+def constant_key(value: Any) -> tuple:
     """Returns a key; the keys of two constants are equal exactly if no program can distinguish the constants."""
     if type(value) is float:
         return (float, struct.pack("<d", value))
@@ -284,7 +284,7 @@ def constant_key(value: Any) -> Any:
     return (type(value), value)
 
 
-def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None = None) -> str:
+def explain_failure(step: Step, value: object, registers: Mapping[int, object] | None = None) -> str:
     """Returns why ``step`` failed, for the value of its source register (None if it has none) and all registers written before it."""
     op, _, _, payload = step
     match op:
@@ -331,7 +331,7 @@ def explain_failure(step: Step, value: Any, registers: Mapping[int, Any] | None 
     return f"{op}: {value_text(value)} does not have it"
 
 
-def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:
+def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, object]) -> str:
     try:
         return str(read_leaf(leaf, registers))
     except Exception as e:  # the value is not a number, or not a tensor with that dimension
@@ -339,7 +339,7 @@ def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, Any]) -> str:
         return value_text(registers.get(leaf[1]))
 
 
-def _change(before: Any, now: Any) -> str:
+def _change(before: object, now: object) -> str:
     """Describes a change from one value to another; if both have the same text, says that they are two objects."""
     old, new = value_text(before), value_text(now)
     return f"{old} -> {new}" if old != new else f"{old} -> another {new.removeprefix('an ').removeprefix('a ')}"

@@ -5,6 +5,7 @@ Both functions return a named tuple, so a guard compares with ``==`` and a failu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ else:
             return None
 
 
-_STORAGE: Any = torch._C.TensorBase.untyped_storage
+_STORAGE: Callable = torch._C.TensorBase.untyped_storage
 # A process has few pictures, each of a few hundred bytes.
 _MOST_PICTURES = 100
 
@@ -125,7 +126,7 @@ def _nested(t: torch.Tensor) -> tuple[tuple, tuple]:
     return sizes, (*strides, offsets)
 
 
-def tensor_number(t: torch.Tensor, kind: str, index: int) -> Any:
+def tensor_number(t: torch.Tensor, kind: str, index: int) -> int:
     """Returns the size or stride at ``index``, or the storage offset, of ``t``, read in the same way as its facts."""
     base: Any = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
@@ -224,9 +225,9 @@ def _agrees(name: str, expected: Any, found: Any) -> bool:
     return bool(expected == found) or (name == "cls" and expected is None)
 
 
-def describe_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+def describe_difference(old: tuple, new: tuple) -> str:
     """Names the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``; empty if they agree."""
-    names: Any = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
+    names: tuple[str, ...] = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
     if len(old) != len(new):
         return f"{len(old)} facts -> {len(new)} facts"
     differing = [(name, a, b) for name, a, b in zip(names, old, new, strict=True) if not _agrees(name, a, b)]
@@ -269,7 +270,7 @@ def has_tangent(t: torch.Tensor) -> bool:
         return torch._VF._unpack_dual(t, level=forward_ad._current_level)[1] is not None
 
 
-def storage_of(value: Any) -> int:
+def storage_of(value: object) -> int:
     """Returns the address of a tensor's storage; 0 for a number, and for tensors without one: sparse ones and some wrappers."""
     with torch._C.DisableTorchFunction():
         try:

@@ -7,7 +7,6 @@ import importlib
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any
 
 # After this many different nestings of blocks, all get new numbers: code in them is captured again.
 MOST_NESTINGS = 1000
@@ -32,7 +31,7 @@ class Rulebook:
         self._local = threading.local()
         self._process = 0
         # The stance of the process: None, or a key that only programs captured under it fit.
-        self._stance: Any = None
+        self._stance: object = None
         self._stances: dict[tuple, int] = {}
 
     def changed(self) -> None:
@@ -52,7 +51,7 @@ class Rulebook:
         self._local.number = number
         self._publish()
 
-    def set_stance(self, stance: Any) -> None:
+    def set_stance(self, stance: object) -> None:
         """Sets the stance of the process. The same stance under the same rules gets the same number, so that its programs fit again."""
         self._stance = stance
         self._publish()

@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TypeGuard, TypeVar
 
 from fineline.kinds import is_a
 
-Code = tuple[tuple[str, Any], ...]
+Number = int | float
+# Of a leaf, its index; of a constant, the number; of other operators None.
+ArgT = TypeVar("ArgT")
+Code = tuple[tuple[str, ArgT], ...]
 
 # The most leaves, and the most numbers on the stack: the native interpreter's room.
 MOST = 64
@@ -23,7 +26,7 @@ LEAST_INTEGER, MOST_INTEGER = -(2**63), 2**63 - 1
 BAD = None
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _power(base: Number, exponent: Number) -> Number:
     if type(base) is float or type(exponent) is float:
         return float(base) ** float(exponent)
     # Without the bound on the exponent, a huge number would be computed only to be rejected.
@@ -32,7 +35,7 @@ def _power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-UNARY: dict[str, Callable[[Any], Any]] = {
+UNARY: dict[str, Callable] = {
     "neg": operator.neg,
     "abs": abs,
     "not": operator.not_,
@@ -43,7 +46,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "round": round,
     **{name: getattr(math, name) for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh")},
 }
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
+BINARY: dict[str, Callable] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "eq", "ne", "lt", "le", "gt", "ge")},
     "pow": _power,
     "bit_and": operator.and_,
@@ -55,9 +58,9 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 OPERANDS = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2) | {"and": 2, "or": 2, "select": 3}
 
 
-def run(code: Code, leaves: Sequence[int | float]) -> Any:
+def run(code: Code, leaves: Sequence[Number]) -> Number | None:
     """Returns the result of a program for its leaves; BAD if it has none."""
-    stack: list[Any] = []
+    stack: list[Number | None] = []
     for op, arg in code:
         if op == "leaf":
             stack.append(leaves[arg])
@@ -69,7 +72,7 @@ def run(code: Code, leaves: Sequence[int | float]) -> Any:
     return stack[0]
 
 
-def _apply(op: str, operands: list[Any]) -> Any:
+def _apply(op: str, operands: list[Number | None]) -> Number | None:
     if op == "select":
         chosen, yes, no = operands
         return BAD if chosen is BAD else yes if chosen else no
@@ -87,12 +90,12 @@ def _apply(op: str, operands: list[Any]) -> Any:
     return result if type(result) is float or is_integer(result) else BAD
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Returns whether the stack machine can represent an integer; a bool is one, as in Python."""
-    return type(value) in (int, bool) and LEAST_INTEGER <= value <= MOST_INTEGER
+    return (type(value) is int or type(value) is bool) and LEAST_INTEGER <= value <= MOST_INTEGER
 
 
-def check_code(code: Iterable[tuple[str, Any]], n_leaves: int) -> None:
+def check_code(code: Iterable[tuple[str, object]], n_leaves: int) -> None:
     """Raises ValueError for a program that does not end with one number, or needs too much room."""
     depth = 0
     for op, arg in code:

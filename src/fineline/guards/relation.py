@@ -7,18 +7,16 @@ import builtins
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import sympy
 import torch
 from torch import fx
 
-from fineline.guards.postfix import OPERANDS, Code, check_code
+from fineline.guards.postfix import OPERANDS, Code, Number, check_code
 from fineline.guards.term import Term, Unsupported, term_of
 from fineline.kinds import is_a
-
-Number = int | float
 
 
 class Leaf(NamedTuple):
@@ -92,7 +90,7 @@ def _symbols(term: Term) -> Iterator[sympy.Symbol]:
             yield from _symbols(arg)
 
 
-def _instructions(term: Term, symbols: list[sympy.Symbol]) -> Iterator[tuple[str, Any]]:
+def _instructions(term: Term, symbols: list[sympy.Symbol]) -> Iterator[tuple[str, Number | None]]:
     op, args = term
     if op == "symbol":
         yield "leaf", symbols.index(args[0])
@@ -171,17 +169,17 @@ def _node(term: Term, env: Mapping[sympy.Symbol, fx.Node], graph: fx.Graph, cach
     return cache[term]
 
 
-def _call(target: Callable, args: Any, graph: fx.Graph) -> Any:
+def _call(target: Callable, args: Sequence[fx.Node | Number], graph: fx.Graph) -> fx.Node | Number:
     if not any(is_a(arg, fx.Node) for arg in args):
         return target(*args)
     return graph.call_function(target, tuple(args))
 
 
-def _alike(parts: list[Any], graph: fx.Graph) -> list[Any]:
+def _alike(parts: list[fx.Node | Number], graph: fx.Graph) -> list[fx.Node | Number]:
     """Makes a constant operand of ``torch.sym_ite`` symbolic if the other is: it accepts two symbolic values or two plain ones."""
     condition, yes, no = parts
 
-    def beside(value: Any, other: Any) -> Any:
+    def beside(value: fx.Node | Number, other: fx.Node | Number) -> fx.Node | Number:
         if is_a(value, fx.Node) or not is_a(other, fx.Node):
             return value
         return _call(operator.add, (_call(operator.mul, (other, 0), graph), value), graph)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
+from types import GetSetDescriptorType, MappingProxyType
 from typing import Any, Protocol
 
+from fineline.bytecode.code import CodeInfo
+from fineline.guards.facts import TensorFacts
 from fineline.guards.relation import Relation
 from fineline.guards.steps import Step
 from fineline.guards.texts import value_text
@@ -15,11 +17,11 @@ from fineline.kinds import is_a
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
 # The most characters of a key in a text.
 MOST_OF_KEY = 200
-_TYPE_DICT: Any = type.__dict__["__dict__"]
+_TYPE_DICT: GetSetDescriptorType = type.__dict__["__dict__"]
 # The dicts in which a module stores its submodules, parameters and buffers by name.
 MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 # Never written to: a source that has children has a dict of its own.
-_NO_CHILDREN: dict[Any, Any] = {}
+_NO_CHILDREN: dict[object, Source] = {}
 _NO_CHECKS: Any = frozenset()
 
 
@@ -35,8 +37,8 @@ class Source:
         self.key = key
         self.value = value
         # Most sources have no children and few checks: a table is made for the first entry.
-        self.children: dict[Any, Source] = _NO_CHILDREN
-        self.checked: set[Any] = _NO_CHECKS
+        self.children: dict[object, Source] = _NO_CHILDREN
+        self.checked: set[object] = _NO_CHECKS
 
     def variable(self) -> str | None:
         """Returns the name of the variable in a function's closure cell, or None. `close` ends this: it forgets the function."""
@@ -68,7 +70,7 @@ class Source:
         return member_text(self.key, parent.text())
 
 
-def member_text(descriptor: Any, of: str) -> str:
+def member_text(descriptor: object, of: str) -> str:
     """Returns the text of a member. If its class is fineline's own, ``MEMBER_TEXTS`` has the text for users."""
     name = getattr(descriptor, "__name__", "?")
     texts = _TYPE_DICT.__get__(getattr(descriptor, "__objclass__", type(descriptor))).get("MEMBER_TEXTS")
@@ -87,7 +89,7 @@ class Position(Protocol):
     """A frame, as far as reads are noted: the instruction that it is at."""
 
     @property
-    def info(self) -> object: ...
+    def info(self) -> CodeInfo | None: ...
     @property
     def ip(self) -> int: ...
 
@@ -131,7 +133,7 @@ class Reads:
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
-        self.infos: list[Any] = []
+        self.infos: list[CodeInfo | None] = []
         self.ips: list[int] = []
 
     def source(self, step: Step) -> Source | None:
@@ -144,7 +146,7 @@ class Reads:
         reg = reg if reg >= 0 else parent
         return self.sources[reg] if reg >= 0 else None
 
-    def place(self, at: int) -> tuple[Any, int] | None:
+    def place(self, at: int) -> tuple[CodeInfo, int] | None:
         """Returns the code and the instruction that need step number ``at``, or None."""
         info = self.infos[at]
         return None if info is None else (info, self.ips[at])
@@ -164,7 +166,7 @@ class GuardBuilder:
         self._lacks: set[tuple[int, str]] = set()
         self._distinct: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         # The facts of tensors, by their registers.
-        self.tensors: dict[int, Any] = {}
+        self.tensors: dict[int, TensorFacts] = {}
 
     def close(self) -> None:
         """Ends reading: cuts the references between sources and to the interpreter, because they would be cycles.
@@ -182,14 +184,14 @@ class GuardBuilder:
         reads.infos.append(frame.info)
         reads.ips.append(frame.ip)
 
-    def _new(self, parent: Source | None, op: str, key: Any, payload: Any, value: Any) -> Source:
+    def _new(self, parent: Source | None, op: str, key: object, payload: object, value: object) -> Source:
         sources = self.reads.sources
         src = Source(len(sources), parent, op, key, value)
         sources.append(src)
         self._add((op, src.reg, parent.reg if parent is not None else -1, payload))
         return src
 
-    def root(self, i: int, name: str, value: Any) -> Source:
+    def root(self, i: int, name: str, value: object) -> Source:
         src = self._roots.get(i)
         if src is None:
             src = self._roots[i] = self._new(None, "root", name, i, value)
@@ -198,14 +200,14 @@ class GuardBuilder:
     def roots(self) -> list[Source]:
         return [self._roots[i] for i in sorted(self._roots)]
 
-    def pin(self, obj: Any, name: str) -> Source:
+    def pin(self, obj: object, name: str) -> Source:
         """Returns a source for an object that the program itself keeps alive."""
         src = self._pins.get(obj)
         if src is None:
             src = self._pins[obj] = self._new(None, "pin", name, obj, obj)
         return src
 
-    def type_attr(self, cls: type, name: str, value: Any) -> Source:
+    def type_attr(self, cls: type, name: str, value: object) -> Source:
         src = self._type_attrs.get((id(cls), name))
         if src is None:
             src = self._type_attrs[(id(cls), name)] = self._new(None, "type_attr", (cls, name), (cls, name), value)
@@ -216,10 +218,10 @@ class GuardBuilder:
             self._lacks.add((id(cls), name))
             self._add(("type_lacks", -1, -1, (cls, name)))
 
-    def access(self, parent: Source, op: str, key: Any, value: Any) -> Source:
+    def access(self, parent: Source, op: str, key: object, value: object) -> Source:
         """Returns the source of a value read from ``parent``; ``value`` is the current value."""
         if type(key) is str:
-            ident: Any = key if op == "key" else (op, key)
+            ident: object = key if op == "key" else (op, key)
         elif op == "key":
             ident = (op, type(key), key) if type(key) in _CONSTANT_KEYS else (op, id(key))
         elif op == "member":
@@ -241,7 +243,7 @@ class GuardBuilder:
             reads.ips.append(frame.ip)
         return src
 
-    def check(self, src: Source, op: str, payload: Any, ident: Any = None) -> None:
+    def check(self, src: Source, op: str, payload: object, ident: object = None) -> None:
         """Adds a check of ``src``'s value, once per (op, ident)."""
         key = op if ident is None else (op, ident)
         checked = src.checked
@@ -255,7 +257,7 @@ class GuardBuilder:
             reads.infos.append(frame.info)
             reads.ips.append(frame.ip)
 
-    def tensor(self, src: Source, facts: Any) -> None:
+    def tensor(self, src: Source, facts: TensorFacts) -> None:
         """Adds a check of a tensor's facts, once."""
         if "tensor" not in src.checked:
             self.tensors[src.reg] = facts

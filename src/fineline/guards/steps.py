@@ -44,9 +44,11 @@ Check steps                         payload
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
-Step = tuple[str, int, int, Any]
+# The type of a payload goes with the op of its step.
+PayloadT = TypeVar("PayloadT")
+Step = tuple[str, int, int, PayloadT]
 
 ACCESS = frozenset({"root", "pin", "dict", "key", "index", "cell", "member", "type_attr"})
 CHECKS = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, final
 
 import sympy
 from sympy.functions.elementary.integers import ceiling, floor
@@ -16,6 +16,7 @@ from torch.utils._sympy.numbers import int_oo
 LONGEST_PRODUCT = 8
 
 
+@final
 class Term(NamedTuple):
     """An operator and its operands.
 
@@ -25,27 +26,27 @@ class Term(NamedTuple):
     """
 
     op: str
-    args: tuple[Any, ...]
+    args: tuple
 
 
 class Unsupported(ValueError):
     """An expression cannot be written in the requested form."""
 
 
-PLAIN: dict[Any, str] = {
+PLAIN: dict[type, str] = {
     fn.FloorDiv: "floordiv", fn.CleanDiv: "floordiv", fn.Mod: "mod", fn.PythonMod: "mod", sympy.Mod: "mod", fn.IntTrueDiv: "truediv",
     fn.PowByNatural: "pow", fn.Max: "max", fn.Min: "min", sympy.Max: "max", sympy.Min: "min", sympy.Abs: "abs", fn.ToFloat: "to_float",
     fn.TruncToInt: "trunc", fn.FloorToInt: "floor", fn.CeilToInt: "ceil", fn.RoundToInt: "round", fn.RoundDecimal: "round_to",
     fn.Where: "select", sympy.ITE: "select", sympy.Not: "not", sympy.And: "and", sympy.Or: "or", fn.BitwiseFn_bitwise_and: "bit_and",
     fn.BitwiseFn_bitwise_or: "bit_or", fn.BitwiseFn_bitwise_xor: "bit_xor",
 }  # fmt: skip
-OF_FLOATS: dict[Any, str] = {fn.FloatTrueDiv: "truediv", fn.FloatPow: "pow"}
-RELATIONS: dict[Any, str] = {
+OF_FLOATS: dict[type, str] = {fn.FloatTrueDiv: "truediv", fn.FloatPow: "pow"}
+RELATIONS: dict[type, str] = {
     sympy.Eq: "eq", sympy.Ne: "ne", sympy.Lt: "lt", sympy.Le: "le", sympy.Gt: "gt", sympy.Ge: "ge",
 }  # fmt: skip
 
 
-def term_of(expr: Any) -> Term:
+def term_of(expr: sympy.Basic | Term) -> Term:
     """Returns the term of a sympy expression ``expr``; a term is returned as it is."""
     if type(expr) is Term:
         return expr
@@ -68,7 +69,7 @@ def term_of(expr: Any) -> Term:
     raise Unsupported(f"{kind.__name__} has no meaning in Python: {expr}")
 
 
-def _number(expr: Any) -> Term:
+def _number(expr: sympy.Basic) -> Term:
     if expr.is_Integer:
         return Term("int", (int(expr),))
     if expr in (sympy.oo, int_oo):
@@ -80,20 +81,20 @@ def _number(expr: Any) -> Term:
     raise Unsupported(f"not a number that Python has: {expr}")
 
 
-def _as_float(expr: Any) -> Term:
+def _as_float(expr: sympy.Basic) -> Term:
     term = term_of(expr)
     if term.op == "int":  # sympy may have made an integer of a float
         return Term("float", (float(term.args[0]),))
     return Term("to_float", (term,)) if expr.is_integer else term
 
 
-def _has_fraction(expr: Any) -> bool:
+def _has_fraction(expr: sympy.Basic) -> bool:
     """Returns whether there is division in a sum of products, which sympy writes as a rational factor or a negative power."""
     factors = [factor for summand in sympy.Add.make_args(expr) for factor in sympy.Mul.make_args(summand)]
     return any((f.is_Rational and not f.is_Integer) or (f.is_Pow and f.exp.is_negative) for f in factors)
 
 
-def _divided(expr: Any) -> Term | None:
+def _divided(expr: sympy.Basic) -> Term | None:
     """Returns a sum or product of rationals that contains divisions as one division at its end; None for another expression."""
     if not (expr.is_rational and _has_fraction(expr)):
         return None
@@ -101,7 +102,7 @@ def _divided(expr: Any) -> Term | None:
     return Term("floordiv" if expr.is_integer else "truediv", (term_of(numerator), term_of(denominator)))
 
 
-def _whole_sides(left: Any, right: Any) -> tuple[Any, Any]:
+def _whole_sides(left: sympy.Basic, right: sympy.Basic) -> tuple[sympy.Basic, sympy.Basic]:
     """Returns both sides of a comparison, multiplied by their denominators, so that it stays a comparison of integers."""
     if not (getattr(left, "is_rational", False) and getattr(right, "is_rational", False)):
         return left, right
@@ -114,7 +115,7 @@ def _whole_sides(left: Any, right: Any) -> tuple[Any, Any]:
     return over_left * (common // under_left), over_right * (common // under_right)
 
 
-def _sum(expr: Any) -> Term:
+def _sum(expr: sympy.Basic) -> Term:
     divided = _divided(expr)
     if divided is not None:
         return divided
@@ -131,7 +132,7 @@ def _sum(expr: Any) -> Term:
     return total
 
 
-def _product(expr: Any) -> Term:
+def _product(expr: sympy.Basic) -> Term:
     divided = _divided(expr)
     if divided is not None:
         return divided
@@ -140,7 +141,7 @@ def _product(expr: Any) -> Term:
     return Term("mul", tuple([term_of(arg) for arg in expr.args]))
 
 
-def _power(expr: Any) -> Term:
+def _power(expr: sympy.Basic) -> Term:
     base, exponent = expr.args
     if exponent.is_number and exponent.is_negative:
         return Term("truediv", (Term("int", (1,)), term_of(sympy.Pow(base, -exponent))))
@@ -155,7 +156,7 @@ def _power(expr: Any) -> Term:
     raise Unsupported(f"a power with any exponent: {expr}")
 
 
-def _floor(expr: Any) -> Term:
+def _floor(expr: sympy.Basic) -> Term:
     (number,) = expr.args
     if number.is_rational:
         numerator, denominator = number.as_numer_denom()
@@ -163,7 +164,7 @@ def _floor(expr: Any) -> Term:
     return Term("floor", (term_of(number),))
 
 
-def _ceiling(expr: Any) -> Term:
+def _ceiling(expr: sympy.Basic) -> Term:
     (number,) = expr.args
     if number.is_rational:
         numerator, denominator = number.as_numer_denom()
@@ -171,12 +172,12 @@ def _ceiling(expr: Any) -> Term:
     return Term("ceil", (term_of(number),))
 
 
-def _modular_index(expr: Any) -> Term:
+def _modular_index(expr: sympy.Basic) -> Term:
     base, divisor, modulus = [term_of(arg) for arg in expr.args]
     return Term("mod", (base if divisor == Term("int", (1,)) else Term("floordiv", (base, divisor)), modulus))
 
 
-def _piecewise(expr: Any) -> Term:
+def _piecewise(expr: sympy.Basic) -> Term:
     *cases, (value, condition) = expr.args
     if condition != sympy.true:
         raise Unsupported(f"no value where no condition holds: {expr}")
@@ -186,7 +187,7 @@ def _piecewise(expr: Any) -> Term:
     return chosen
 
 
-SPECIAL: dict[Any, Callable[[Any], Term]] = {
+SPECIAL: dict[type, Callable[[sympy.Basic], Term]] = {
     sympy.Add: _sum,
     sympy.Mul: _product,
     sympy.Pow: _power,

@@ -21,7 +21,7 @@ _PLAIN = (
 )  # fmt: skip
 _BRACKETS: Mapping[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", deque: "[]"}
 _DICTS = frozenset({dict, OrderedDict, defaultdict, types.MappingProxyType})
-_BASES: tuple[Any, ...] = (int, float, str, bytes)
+_BASES: tuple = (int, float, str, bytes)
 _FUNCTIONS = (types.FunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
@@ -30,7 +30,7 @@ _DESCRIPTORS = (
 _MOST_ITEMS, _DEEPEST = 8, 2
 
 
-def value_text(value: Any, most: int = 80) -> str:
+def value_text(value: object, most: int = 80) -> str:
     """Returns a text for a value, of at most ``most`` characters."""
     text = _text(value, _DEEPEST, most)
     return text if len(text) <= most else text[: most - 3] + "..."
@@ -65,7 +65,7 @@ def _number(value: int) -> str:
     return repr(value) if value.bit_length() < 1000 else f"an int of {value.bit_length()} bits"
 
 
-def _items(brackets: str, value: Iterable[Any], depth: int, most: int) -> str:
+def _items(brackets: str, value: Iterable[object], depth: int, most: int) -> str:
     items = list(value)
     if depth == 0 and items:
         return f"{_a(type(value))} of {len(items)}"
@@ -100,7 +100,7 @@ def _object(value: Any, t: type) -> str:
     return _a(t)
 
 
-def _object_or_class(value: Any) -> str:
+def _object_or_class(value: object) -> str:
     return f"class {value.__qualname__}" if is_a(value, type) else _a(type(value))
 
 

@@ -42,6 +42,7 @@ from fineline.objects.iterator_stand_ins import KINDS
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
+from fineline.report.events import ShownRule
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.backing import LiveBacking
 from fineline.tensor_ops.tensors import TensorOps
@@ -96,7 +97,7 @@ class Interpreter:
         self.outcome = CaptureOutcome()
 
     @property
-    def fired(self) -> Counter[Rule] | None:
+    def fired(self) -> Counter[ShownRule] | None:
         """Returns how often each rule has decided something."""
         return self.host.fired if self.host is not None else None
 

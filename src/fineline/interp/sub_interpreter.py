@@ -23,7 +23,7 @@ from fineline.guards.source import Source
 from fineline.identity import AddressSet, IdentitySet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
-from fineline.policy.rule import Rule
+from fineline.report.events import ShownRule
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.tensor_ops.tensors import TensorOps
@@ -180,7 +180,7 @@ class SubInterpreter(Interpreter):
         self.mutations = _ReadOnlyLog(outer.trace.mutations, written, _COUNTERS if rules.lifts else IdentitySet())
 
     @property
-    def fired(self) -> Counter[Rule] | None:
+    def fired(self) -> Counter[ShownRule] | None:
         return self.outer.fired
 
     @property

@@ -8,7 +8,6 @@ import os
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from fineline.errors import BadRule
 from fineline.kinds import is_a
@@ -19,7 +18,7 @@ from fineline.refusals import REFUSALS
 VERB = "break"
 
 
-def breaking(given: Mapping[str, Any] | None, folder: Path | None = None) -> Iterator[tuple[str, Selector]]:
+def breaking(given: Mapping[str, object] | None, folder: Path | None = None) -> Iterator[tuple[str, Selector]]:
     """Returns the ids and selectors of ``Policy(breaks={id: selectors})``. Raises `BadRule`."""
     if given is not None and not hasattr(given, "items"):
         raise BadRule(f"breaks is a dict of ids and where they may break a graph, not a {type(given).__name__}", id="FL211")
@@ -30,7 +29,7 @@ def breaking(given: Mapping[str, Any] | None, folder: Path | None = None) -> Ite
             yield error, selector
 
 
-def check_id(error: Any) -> None:
+def check_id(error: object) -> None:
     """Raises `BadRule` if ``error`` is not the id of a graph break."""
     known = [name for name in REFUSALS if name.startswith(("FL4", "FL5"))]
     if error not in known:
@@ -48,7 +47,7 @@ def check_place(selector: Selector) -> None:
         raise BadRule(f"{selector.text} is not Python code, in which a graph could break", id="FL211", next_step=step)
 
 
-def place_text(code: types.CodeType, module: Any) -> str:
+def place_text(code: types.CodeType, module: object) -> str:
     """Returns the text of a selector for the function of ``code``: the function's name, or else its file."""
     name = f"{module}.{code.co_qualname.partition('.<locals>')[0]}"
     return name if "<" not in name and exists(name) else code.co_filename
@@ -62,12 +61,12 @@ class BreakRules:
         for rule in sorted(rules, key=lambda rule: (rule.selector.rank, rule.selector.length if rule.selector.kind == "glob" else 0)):
             self._by_id.setdefault(rule.error, []).append(rule)
 
-    def decide(self, error: str, code: types.CodeType, module: Any) -> Rule | None:
+    def decide(self, error: str, code: types.CodeType, module: object) -> Rule | None:
         """Returns the rule for a graph break with the id ``error`` in ``code`` of the module named ``module``, or None."""
         return next((rule for rule in reversed(self._by_id.get(error, ())) if _is_in(rule.selector, code, module)), None)
 
 
-def _is_in(s: Selector, code: types.CodeType, module: Any) -> bool:
+def _is_in(s: Selector, code: types.CodeType, module: object) -> bool:
     dotted = f"{module}.{code.co_qualname}"
     if s.kind == "file" or (s.kind == "glob" and s.key[0] == "file"):
         patterns = s.key if s.kind == "file" else s.key[1:]
@@ -96,7 +95,7 @@ def _codes(s: Selector) -> Iterator[types.CodeType]:
         yield from [code for members in own for member in list(members.values()) for code in _code_of(member)]
 
 
-def _code_of(member: Any) -> Collection[types.CodeType]:
+def _code_of(member: object) -> Collection[types.CodeType]:
     found = [getattr(member, part, None) for part in ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")] if not is_a(member, type) else []
     return [fn.__code__ for fn in (member, *found) if is_a(fn, types.FunctionType)]
 

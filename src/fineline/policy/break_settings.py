@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from fineline.kinds import is_a
 from fineline.policy.policy import Policy
@@ -34,7 +33,7 @@ class Strictness(Policy):
 
     def __call__(self, fn: Callable) -> Callable:
         @functools.wraps(fn)
-        def with_strictness(*args: Any, **kwargs: Any) -> Any:
+        def with_strictness(*args: object, **kwargs: object) -> object:
             with self:
                 return fn(*args, **kwargs)
 

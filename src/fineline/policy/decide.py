@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 from fineline.kinds import is_a
 from fineline.policy.break_rules import VERB, BreakRules
@@ -18,17 +17,18 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selection_table import Table, defines
 from fineline.policy.selector import APPLY, OBJECT, Selector, describe
 from fineline.policy.text_rules import TextRules
+from fineline.report.events import ShownRule
 
 
 class Rules:
     """The rules of nested policies, by what they select. They are ordered from the outside in; a later rule takes precedence."""
 
-    def __init__(self, rules: Iterable[Rule], fired: Counter[Rule] | None = None) -> None:
+    def __init__(self, rules: Iterable[Rule], fired: Counter[ShownRule] | None = None) -> None:
         self.all = tuple(rules)
         # Whether a rule may make a call an error; such a call must have no effect.
         self.refuse = any([rule.verb in ("forbid", "allow") and rule.declared for rule in self.all])
         # How often each rule has decided; includes those that never did.
-        self.fired: Counter[Rule] = Counter() if fired is None else fired
+        self.fired: Counter[ShownRule] = Counter() if fired is None else fired
         for rule in self.all:
             self.fired.setdefault(rule, 0)
         self._breaks = BreakRules([rule for rule in self.all if rule.verb == VERB])
@@ -51,7 +51,7 @@ class Rules:
         self._hits: list[Rule] = []
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
-    def decide(self, fn: Any, args: Any = ()) -> Rule | None:
+    def decide(self, fn: object, args: Sequence[object] = ()) -> Rule | None:
         """Returns the rule for a call of ``fn``: a function, a class, or another callable object."""
         if not self._selects_calls and not (MARKS.objects or MARKS.holders) and id(args[0] if fn is APPLY and args else fn) not in self.allowed_by_torch:
             return None
@@ -80,14 +80,14 @@ class Rules:
             self._hits.append(rule)
         return rule
 
-    def known(self, fn: Any, args: Any = ()) -> Rule | None:
+    def known(self, fn: object, args: Sequence[object] = ()) -> Rule | None:
         """Returns the rule of `decide`, but does not count the decision."""
         rule = self.decide(fn, args)
         if rule is not None:
             self._hits.pop()
         return rule
 
-    def told_to_look(self, fn: Any, args: Any) -> str:
+    def told_to_look(self, fn: object, args: Sequence[object]) -> str:
         """Returns a text to add to the reason why ``fn`` runs eagerly, if a "trace" rule selects it; else empty."""
         own = (getattr(fn, "__module__", None) or "").partition(".")[0] == "fineline"
         # `decide` has counted the rule at the call.
@@ -99,7 +99,7 @@ class Rules:
         self.fired.update(self._hits)
         self._hits.clear()
 
-    def _of_holder(self, fn: Any, holder: Any) -> Rule | None:
+    def _of_holder(self, fn: object, holder: object) -> Rule | None:
         """Returns the rule or mark of an object or class whose method ``fn`` is, for a call with ``holder`` as first argument."""
         if not MARKS.holders:
             return self.exact.of_holder(fn, holder)
@@ -132,7 +132,7 @@ class Rules:
         module, _, name = pattern.rpartition(".")
         return self._text.look(module or None, name, file, None)
 
-    def decide_break(self, error: str, code: types.CodeType, module: Any) -> Rule | None:
+    def decide_break(self, error: str, code: types.CodeType, module: object) -> Rule | None:
         """Returns the rule that declares a graph break with the id ``error`` in ``code`` of the module named ``module``, or None."""
         rule = self._breaks.decide(error, code, module)
         if rule is not None:
@@ -152,7 +152,7 @@ class Rules:
         return rule
 
 
-def rules_now(region: Policy | None, fired: Counter[Rule] | None = None) -> Rules | None:
+def rules_now(region: Policy | None, fired: Counter[ShownRule] | None = None) -> Rules | None:
     """Returns the rules for a capture that this thread begins in a region with the policy ``region``; None if there are none.
 
     ``fired`` continues to count the decisions of each rule.

@@ -7,7 +7,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -19,6 +19,8 @@ from fineline.policy.policy import Policy, check_disallowed, check_substitute
 from fineline.policy.rule import MARK, Rule
 from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selector import GLOB, Selector, of_object, parts, selectors
+
+T = TypeVar("T")
 
 
 class Disabled(contextlib.ContextDecorator):
@@ -83,9 +85,9 @@ def _disable(fn: Any, *, recursive: bool, reason: str | None, place: str) -> Any
     return made
 
 
-def _wrapper(fn: Any) -> Callable[..., Any]:
+def _wrapper(fn: Any) -> Callable:
     @functools.wraps(fn)
-    def disabled(*args: Any, **kwargs: Any) -> Any:
+    def disabled(*args: object, **kwargs: object) -> object:
         return fn(*args, **kwargs)
 
     return disabled
@@ -98,17 +100,17 @@ class DisabledFunction:
     decorator, `disable` returns a wrapper function, because the name then refers to the wrapper.
     """
 
-    def __init__(self, fn: Callable[..., Any], again: Callable[[Any], Any]) -> None:
+    def __init__(self, fn: Callable, again: Callable) -> None:
         functools.update_wrapper(self, fn)
         self._again = again
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         return self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
 
-    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+    def __get__(self, obj: object, owner: type | None = None) -> object:
         return self if obj is None else types.MethodType(self, obj)
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def __reduce__(self) -> str | tuple:
         if _found(self) is self:
             return str(self.__qualname__)
         return self._again, (self.__wrapped__,)  # type: ignore[attr-defined]
@@ -116,14 +118,14 @@ class DisabledFunction:
     def __copy__(self) -> DisabledFunction:
         return self
 
-    def __deepcopy__(self, memo: Any) -> DisabledFunction:
+    def __deepcopy__(self, memo: object) -> DisabledFunction:
         return self
 
     def __repr__(self) -> str:
         return f"<disabled {self.__wrapped__!r}>"  # type: ignore[attr-defined]
 
 
-def _has_name(fn: Any) -> bool:
+def _has_name(fn: object) -> bool:
     """Returns whether pickle finds ``fn`` by its name in a module, or as a C function. False for the methods of classes."""
     return is_a(fn, types.BuiltinFunctionType) or (is_a(fn, types.FunctionType) and _found(fn) is fn)
 
@@ -139,7 +141,7 @@ class TraceAll(Policy):
 
     def __call__(self, fn: Callable) -> Callable:
         @functools.wraps(fn)
-        def traced(*args: Any, **kwargs: Any) -> Any:
+        def traced(*args: object, **kwargs: object) -> object:
             with self:
                 return fn(*args, **kwargs)
 
@@ -155,7 +157,7 @@ def dont_skip_tracing(fn: Any = None) -> Any:
     return TRACE_ALL if fn is None else TRACE_ALL(fn)
 
 
-def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector], None] | None = None) -> Any:
+def _mark(verb: str, fn: Any, replacement: object = None, check: Callable[[Selector], None] | None = None) -> Any:
     """Marks ``fn``, or each item of a list or tuple; returns ``fn``."""
     place = caller()
     for value in fn if type(fn) in (list, tuple) else (fn,):
@@ -182,7 +184,7 @@ def _mark(verb: str, fn: Any, replacement: Any = None, check: Callable[[Selector
     return fn
 
 
-def disallow_in_graph(fn: Any) -> Any:
+def disallow_in_graph(fn: T) -> T:
     """Keeps every spelling of the operator out of graphs: the graph breaks, the operator runs eagerly, and capture continues after it.
 
     For an ATen operator, it applies to the smallest captured call that dispatches to it. `allow_in_graph` cancels this.
@@ -197,7 +199,7 @@ def disallow_in_graph(fn: Any) -> Any:
     return _mark("disallow", fn, check=check)
 
 
-def allow_in_graph(fn: Any) -> Any:
+def allow_in_graph(fn: T) -> T:
     """Makes a call of ``fn`` one opaque call in the graph: fineline does not capture its code, but the backend traces it.
 
     A graph must be able to contain its arguments and results, and every tensor that it uses must be an argument; fineline guards
@@ -207,20 +209,22 @@ def allow_in_graph(fn: Any) -> Any:
     return _mark("allow", fn)
 
 
-def forbid_in_graph(fn: Any) -> Any:
+def forbid_in_graph(fn: T) -> T:
     """Makes ``fn`` an error during capture; eager code may call it."""
     return _mark("forbid", fn)
 
 
-def assume_constant_result(fn: Any) -> Any:
+def assume_constant_result(fn: T) -> T:
     """Runs ``fn`` at capture, and makes its result a constant of the graph; fineline guards its arguments."""
     return _mark("constant", fn)
 
 
-def substitute_in_graph(original_fn: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False) -> Callable[[Any], Any]:
+def substitute_in_graph(
+    original_fn: Callable, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[T], T]:
     """Decorates a function that is captured instead of ``original_fn`` and must have the same parameters."""
 
-    def substitute(replacement: Any) -> Any:
+    def substitute(replacement: T) -> T:
         if not skip_signature_check:
             check_substitute(original_fn, replacement)
         _mark("substitute", original_fn, replacement)

@@ -6,7 +6,7 @@ import operator
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 from torch import Tensor
 
@@ -48,7 +48,7 @@ class DimTable:
         marks = dict(found[1]) if found is not None and found[0]() is t else {}
         return {**_theirs(t), **marks} if t.__dict__ else marks
 
-    def set(self, t: Tensor, index: Any, mark: Mark) -> None:
+    def set(self, t: Tensor, index: SupportsIndex | list | tuple | None, mark: Mark) -> None:
         if not is_a(t, Tensor):
             raise BadArgument(f"a {type(t).__name__} has no dimensions to mark", id="FL217")
         indices = [_dimension(t, i) for i in (index if is_a(index, (list, tuple)) else range(t.dim()) if index is None else [index])]
@@ -75,7 +75,7 @@ class DimTable:
         self._marks.clear()
 
 
-def _dimension(t: Tensor, index: Any) -> int:
+def _dimension(t: Tensor, index: SupportsIndex) -> int:
     """Returns the dimension of ``t`` for ``index``, counted from 0; raises `BadArgument` if there is none."""
     try:
         i = operator.index(index)
@@ -122,11 +122,11 @@ def maybe_mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...]) -> N
 
 def mark_static(t: Tensor, index: int | list[int] | tuple[int, ...] | None = None) -> None:
     """Declares that size ``index`` of ``t`` (None: every size) is captured as a constant, even under ``dynamic=True``."""
-    indices: Any = index if index is None or is_a(index, (list, tuple)) else [index]
+    indices: list | tuple | None = index if index is None or is_a(index, (list, tuple)) else [index]
     if is_a(t, Tensor):
         # mark_dynamic takes precedence.
         dynamic = [i for i, mark in DIMS.of(t).items() if mark.kind == "dynamic"]
-        indices = [i for i in (range(t.dim()) if index is None else indices) if _dimension(t, i) not in dynamic]
+        indices = [i for i in (range(t.dim()) if indices is None else indices) if _dimension(t, i) not in dynamic]
     DIMS.set(t, indices, Mark("static"))
 
 

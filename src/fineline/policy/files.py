@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fineline.errors import BadRule
@@ -22,7 +23,7 @@ PYPROJECT = "pyproject.toml"
 
 
 @functools.cache
-def _toml() -> Any:
+def _toml() -> ModuleType:
     # Import the parser only if there is a policy file.
     return importlib.import_module("tomlkit")
 
@@ -63,7 +64,7 @@ class PolicyFile:
         self.document = self._parse()
         plain = self.document.unwrap()
         self.keys: tuple[str, ...] = ("tool", "fineline") if is_a(plain.get("tool"), dict) and "fineline" in plain["tool"] else ()
-        self.table: Any = functools.reduce(lambda table, key: table[key], self.keys, plain)
+        self.table: object = functools.reduce(lambda table, key: table[key], self.keys, plain)
 
     def _parse(self) -> Any:
         try:
@@ -118,7 +119,7 @@ class PolicyFile:
         check_rules(rules)
         return Policy.of(tuple(rules))
 
-    def _rules(self, key: str, value: Any, reason: str) -> Iterator[Rule]:
+    def _rules(self, key: str, value: object, reason: str) -> Iterator[Rule]:
         if key not in (*KEYS, "breaks"):
             raise self.wrong(f"there is no key {key!r}; the keys are {', '.join(KEYS)}, breaks and reason", key)
         if key == "breaks":
@@ -136,7 +137,7 @@ class PolicyFile:
         for text, why, place in self._entries((key,), value, reason):
             yield from [Rule(key, selector, why, place) for selector in self._selectors(text, place, key)]
 
-    def _breaks(self, error: str, value: Any, reason: str) -> Iterator[Rule]:
+    def _breaks(self, error: str, value: object, reason: str) -> Iterator[Rule]:
         """Yields the rules that declare graph breaks of one id."""
         for text, why, place in self._entries(("breaks", error), value, reason):
             try:
@@ -148,14 +149,14 @@ class PolicyFile:
                 e.where = place
                 raise
 
-    def _entries(self, path: tuple[str, ...], value: Any, reason: str) -> Iterator[tuple[str, str, str]]:
+    def _entries(self, path: tuple[str, ...], value: object, reason: str) -> Iterator[tuple[str, str, str]]:
         """Yields the text, reason and place of each rule at a path of keys."""
         items = [(i, item) for i, item in enumerate(value)] if is_a(value, list) else [(None, value)]
         for i, item in items:
             text, why, keys = self._entry(item, "select", reason, path if i is None else (*path, i))
             yield text, why, self.place(*keys)
 
-    def _entry(self, item: Any, name: str, reason: str, keys: tuple[str | int, ...]) -> tuple[str, str, tuple[str | int, ...]]:
+    def _entry(self, item: object, name: str, reason: str, keys: tuple[str | int, ...]) -> tuple[str, str, tuple[str | int, ...]]:
         """Returns the text, the reason, and the path of the text for a rule: a text, or a table of a text and a reason."""
         if is_a(item, str):
             return item, reason, keys
@@ -191,7 +192,7 @@ class PolicyFile:
         """Returns the texts of the waiting rules that are still unknown."""
         return [text for _, text in self.waiting if not _known(text)]
 
-    def _substitute(self, original: str, by: Any, reason: str) -> Iterator[Rule]:
+    def _substitute(self, original: str, by: object, reason: str) -> Iterator[Rule]:
         text, why, keys = self._entry(by, "by", reason, ("substitute", original))
         place = self.place(*keys)
         found = self._selectors(original, place, "substitute")
@@ -229,6 +230,6 @@ def _resolve(name: str) -> Any:
         raise BadRule(f"there is no {name}: {e}", id="FL212") from None
 
 
-def _toml_type(value: Any) -> str:
+def _toml_type(value: object) -> str:
     words = {str: "a text", bool: "a boolean", int: "an integer", float: "a number", list: "an array", dict: "a table"}
     return next((word for t, word in words.items() if is_a(value, t)), f"a {type(value).__name__}")

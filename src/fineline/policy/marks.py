@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
@@ -14,7 +13,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.selector import is_c
 
 
-def _held(obj: Any, gone: Callable[[Any], object] | None = None) -> Callable[[], Any]:
+def _held(obj: object, gone: Callable[[weakref.ref], object] | None = None) -> Callable[[], object]:
     """Returns a function that returns ``obj`` while it is alive. It keeps objects without weak references, such as C methods, alive."""
     try:
         return weakref.ref(obj, gone)
@@ -27,13 +26,13 @@ class MarkTable:
 
     def __init__(self) -> None:
         # The key also contains a function, if the mark is on this method of one object.
-        self.objects: dict[int | tuple[int, int], tuple[Callable[[], Any], Rule]] = {}
+        self.objects: dict[int | tuple[int, int], tuple[Callable[[], object], Rule]] = {}
         self.operators: dict[tuple[str, str], Rule] = {}
         # Whether a class or an object with methods is marked: then a call's first argument matters.
         self.holders = False
         # For the audit: the key of a rule or mark to leave out, and the objects that have lost their mark by that.
         self.without = ""
-        self._left_out: dict[int | tuple[int, int], Callable[[], Any]] = {}
+        self._left_out: dict[int | tuple[int, int], Callable[[], object]] = {}
         # The blocks that have been entered, for the audit, by their places.
         self.blocks: dict[str, Rule] = {}
 
@@ -44,11 +43,11 @@ class MarkTable:
         yield from [rule for _, rule in list(self.objects.values())]
         yield from list(self.operators.values())
 
-    def get(self, obj: Any, method: Any = None) -> Rule | None:
+    def get(self, obj: object, method: object = None) -> Rule | None:
         entry = self.objects.get(id(obj) if method is None else (id(method), id(obj)))
         return entry[1] if entry is not None and entry[0]() is obj else None
 
-    def set(self, obj: Any, rule: Rule, new: bool = False, method: Any = None) -> None:
+    def set(self, obj: object, rule: Rule, new: bool = False, method: object = None) -> None:
         """Marks an object. ``new``: no capture can have seen the object before, so that no program is out of date."""
         key = id(obj) if method is None else (id(method), id(obj))
         marks = self.objects
@@ -74,7 +73,7 @@ class MarkTable:
         self.blocks[rule.place] = rule
         return self.is_without(rule)
 
-    def left_out(self, obj: Any) -> bool:
+    def left_out(self, obj: object) -> bool:
         found = self._left_out.get(id(obj))
         return found is not None and found() is obj
 
@@ -84,7 +83,7 @@ class MarkTable:
         self.operators[rule.selector.kind, rule.selector.key] = rule
         RULEBOOK.changed()
 
-    def drop(self, obj: Any) -> Rule | None:
+    def drop(self, obj: object) -> Rule | None:
         """Removes an object's mark and returns it."""
         entry = self.objects.pop(id(obj), None)
         if entry is not None:
@@ -104,7 +103,7 @@ class MarkTable:
 MARKS = MarkTable()
 
 
-def wrapped(fn: Any) -> Any:
+def wrapped(fn: object) -> object:
     """Returns the function that a function made by ``disable`` wraps; any other object as it is."""
     mark = MARKS.get(fn)
     return fn if mark is None or mark.verb not in ("disable", "disable_frame") or mark.replacement is None else mark.replacement
@@ -128,7 +127,7 @@ def is_dynamo_compiling() -> bool:
 _UNASKED = ("optimizer <class", "don't trace into fused optimizer")
 
 
-def torch_mark(fn: Any) -> str | None:
+def torch_mark(fn: object) -> str | None:
     """Returns PyTorch's own mark of a function: "disable", "disable_frame", "wrapped" (compiled: trace the original), or None."""
     d = getattr(fn, "__dict__", None)
     if not d:
@@ -164,9 +163,9 @@ DYNAMO_NAMES: dict[str, str] = {
 }
 
 
-def dynamo_kind(fn: Any) -> str:
+def dynamo_kind(fn: Callable) -> str:
     """Returns how a capture treats a function of torch._dynamo: a value of `DYNAMO_NAMES`, or "opaque"."""
     return DYNAMO_NAMES.get(fn.__qualname__) or DYNAMO_NAMES.get(fn.__name__, "opaque")
 
 
-Handler = Callable[..., Any]
+Handler = Callable

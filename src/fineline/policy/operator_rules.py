@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from fineline.policy.marks import MARKS
 from fineline.policy.rule import Rule
@@ -21,7 +20,7 @@ class OperatorRules:
         # By ("operator", name) or ("dispatch", name).
         self._selected: dict[tuple[str, str], Rule] = {}
         # The operators to which calls dispatch, by function and kinds of arguments. The entry holds the function, whose id is in the key.
-        self._dispatched: dict[tuple, tuple[Any, frozenset[str]]] = {}
+        self._dispatched: dict[tuple, tuple[object, frozenset[str]]] = {}
         self.is_empty = not self._globs
 
     def add(self, s: Selector, rule: Rule) -> None:
@@ -33,7 +32,7 @@ class OperatorRules:
         """Returns whether a rule or mark is about operators of the dispatcher, which only a trial run of a call shows."""
         return any([kind == "dispatch" for kind, _ in (*self._selected, *MARKS.operators)]) or bool(self._globs)
 
-    def dispatched(self, fn: Any, kinds: tuple, run: Callable[[], frozenset[str]]) -> frozenset[str]:
+    def dispatched(self, fn: object, kinds: tuple, run: Callable[[], frozenset[str]]) -> frozenset[str]:
         """Returns the operators to which a call of ``fn`` with arguments of these ``kinds`` dispatches; ``run`` finds them once."""
         # By identity: distinct C functions may compare equal.
         key = (id(fn), *kinds)
@@ -59,7 +58,7 @@ class OperatorRules:
         return rule
 
 
-Matches = Callable[[str], Any]
+Matches = Callable[[str], object]
 
 
 def globs_over(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,8 +42,8 @@ class Policy:
     rules: tuple[Rule, ...]
 
     def __init__(
-        self, *, disable: Any = (), disable_frame: Any = (), disallow: Any = (), allow: Any = (), forbid: Any = (), constant: Any = (),
-        substitute: Mapping[Any, Any] | None = None, trace: Any = (), breaks: Mapping[str, Any] | None = None, reason: str = "",
+        self, *, disable: object = (), disable_frame: object = (), disallow: object = (), allow: object = (), forbid: object = (), constant: object = (),
+        substitute: Mapping | None = None, trace: object = (), breaks: Mapping[str, object] | None = None, reason: str = "",
     ) -> None:  # fmt: skip
         place = caller()
         given = {
@@ -69,7 +69,7 @@ class Policy:
         object.__setattr__(made, "rules", rules)
         return made
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Policy can't be changed; make another one, or compose two with |: {name}")
 
     def __or__(self, other: object) -> Policy:
@@ -146,7 +146,7 @@ def check_disallowed(selector: Selector) -> None:
         raise BadRule(f"{selector.text} {what}, which capture traces into: it is not a node of a graph", id="FL213")
 
 
-def _selected(selector: Selector) -> Iterator[Any]:
+def _selected(selector: Selector) -> Iterator[object]:
     """Yields the functions, classes and objects of a selector, or those that its name refers to now."""
     if selector.kind == "name":
         yield from [target for s in stands_for(selector.text) if s.kind != "name" for target in _selected(s)]
@@ -156,7 +156,7 @@ def _selected(selector: Selector) -> Iterator[Any]:
         yield selector.key[0].obj
 
 
-def check_substitute(original: Any, replacement: Any) -> None:
+def check_substitute(original: Callable, replacement: object) -> None:
     """Raises `BadRule` if a replacement does not have the parameters of the original."""
     if not callable(replacement):
         raise BadRule(f"a {type(replacement).__name__} can't take the place of a function: {replacement!r:.80}", id="FL214")

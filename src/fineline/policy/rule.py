@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fineline.policy.selector import RANKS, Selector
 
@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     selector: Selector
     reason: str = ""
     place: str = ""
-    replacement: Any = None
+    replacement: object = None
     scope: int = REGION
     error: str = ""
 

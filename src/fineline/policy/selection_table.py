@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a
@@ -48,7 +47,7 @@ class Table:
     def __bool__(self) -> bool:
         return bool(self.objects or self.methods or self.classes)
 
-    def get(self, fn: Any, t: type, args: Any) -> Rule | None:
+    def get(self, fn: object, t: type, args: Sequence[object]) -> Rule | None:
         """Returns the rule for a call of ``fn``, which is of type ``t``."""
         rule = self.objects.get(fn)
         if rule is not None:
@@ -61,7 +60,7 @@ class Table:
                 return self.class_rule(k)
         return None
 
-    def of_holder(self, fn: Any, holder: Any) -> Rule | None:
+    def of_holder(self, fn: object, holder: object) -> Rule | None:
         """Returns the rule of an object or class whose method ``fn`` is, for a call with ``holder`` as first argument."""
         rule = self.method_rule(fn, holder)
         if rule is not None:
@@ -75,7 +74,7 @@ class Table:
                 return self.class_rule(k)
         return None
 
-    def method_rule(self, fn: Any, holder: Any) -> Rule | None:
+    def method_rule(self, fn: object, holder: object) -> Rule | None:
         """Returns the rule for the method ``fn`` of ``holder``, or of one of its classes."""
         by_holder = self.methods.get(fn)
         if by_holder is None:
@@ -94,7 +93,7 @@ class Table:
         return found
 
 
-def defines(classes: tuple[type, ...], fn: Any) -> bool:
+def defines(classes: tuple[type, ...], fn: object) -> bool:
     """Returns whether one of these classes has ``fn`` as a method, class method or property."""
     name = getattr(fn, "__name__", "")
     for k in classes:

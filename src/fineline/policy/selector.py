@@ -17,8 +17,9 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -52,7 +53,7 @@ class Identity:
 
     __slots__ = ("obj",)
 
-    def __init__(self, obj: Any) -> None:
+    def __init__(self, obj: object) -> None:
         self.obj = obj
 
     def __eq__(self, other: object) -> bool:
@@ -62,7 +63,11 @@ class Identity:
         return id(self.obj)
 
 
-class Selector(NamedTuple):
+# What a selector compares: its type goes with the kind of the selector.
+KeyT = TypeVar("KeyT")
+
+
+class Selector(NamedTuple, Generic[KeyT]):
     """A selector. ``kind``: "object", "method", "class", "name", "file", "operator" (all spellings of one), "dispatch" (calls that
     dispatch to an operator), or "glob" over names, files or operators.
 
@@ -71,11 +76,11 @@ class Selector(NamedTuple):
 
     rank: int
     kind: str
-    key: Any
+    key: KeyT
     text: str
 
     @property
-    def length(self) -> int:
+    def length(self: Selector) -> int:
         """Returns the length by which selectors of one rank are compared; for a glob, without its wildcards."""
         return len(WILD.sub("", self.key[1])) if self.kind == "glob" else len(self.text)
 
@@ -96,7 +101,7 @@ def selectors(value: Any, folder: Path | None = None) -> Iterator[Selector]:
         yield from map(of_object, callables(value))
 
 
-def callables(value: Any) -> Iterator[Any]:
+def callables(value: object) -> Iterator[object]:
     """Yields the callables in ``value``: the functions of a property, the function that another descriptor wraps, or itself."""
     if is_a(value, property):
         yield from [fn for fn in (value.fget, value.fset, value.fdel) if fn is not None]
@@ -106,7 +111,7 @@ def callables(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _has_methods(value: Any) -> bool:
+def _has_methods(value: object) -> bool:
     """Returns whether ``value`` is an instance of a class in Python, whose methods a capture can reach."""
     return bool(type(value).__flags__ & HEAP_TYPE) and not is_a(value, (torch.Tensor, enum.Enum))
 
@@ -115,7 +120,7 @@ def _has_methods(value: Any) -> bool:
 HEAP_TYPE = 1 << 9
 
 
-def of_object(value: Any) -> Selector:
+def of_object(value: object) -> Selector:
     """Returns the selector for a function, class, module, operator or Python module itself."""
     if is_a(value, (staticmethod, classmethod)):
         value = value.__func__
@@ -143,7 +148,7 @@ def of_object(value: Any) -> Selector:
     raise BadRule(f"an object of type {type(value).__name__} selects nothing: {value!r:.80}", id="FL211")
 
 
-def parts(cls: type) -> Iterator[Any]:
+def parts(cls: type) -> Iterator[object]:
     """Yields the parts of a class that code reaches without it: its static methods, and the classes defined in it with theirs."""
     for member in list(vars(cls).values()):
         if is_a(member, staticmethod) and is_a(member.__func__, types.FunctionType):
@@ -153,21 +158,21 @@ def parts(cls: type) -> Iterator[Any]:
             yield from parts(member)
 
 
-def is_looked_into(value: Any) -> bool:
+def is_looked_into(value: object) -> bool:
     """Returns whether a capture traces the code of ``value``: a function or class in Python, or a module instance. It is not a node."""
     if is_a(value, type):
         return bool(value.__flags__ & HEAP_TYPE) and not issubclass(value, torch.autograd.Function)
     return is_a(value, nn.Module) or (is_a(value, types.FunctionType) and classify_torch(value) is None)
 
 
-def python_function(value: Any) -> types.FunctionType | None:
+def python_function(value: object) -> types.FunctionType | None:
     """Returns the Python function that a selector, an object or a text, names; else None."""
     found = loaded(value.strip()) if type(value) is str else value
     found = getattr(found, "__func__", found) if is_a(found, (staticmethod, classmethod, types.MethodType)) else found
     return found if is_a(found, types.FunctionType) else None
 
 
-def is_c(value: Any) -> bool:
+def is_c(value: object) -> bool:
     """Returns whether a selector, an object or a text, names one function or class in C."""
     found = loaded(value.strip()) if type(value) is str else value
     return is_a(found, IN_C) or (is_a(found, type) and not found.__flags__ & HEAP_TYPE)
@@ -300,7 +305,7 @@ def exists(dotted: str) -> bool:
     parts = dotted.split(".")
     if find(dotted)[0]:
         return True
-    spec: Any = None
+    spec: ModuleSpec | None = None
     for n, part in enumerate(parts):
         module = ".".join(parts[: n + 1])
         package = n == 0 or hasattr(sys.modules.get(".".join(parts[:n])), "__path__") or getattr(spec, "submodule_search_locations", None)
@@ -317,7 +322,7 @@ def exists(dotted: str) -> bool:
     return True
 
 
-def _in_source(spec: Any, name: str) -> bool:
+def _in_source(spec: ModuleSpec | None, name: str) -> bool:
     """Returns whether a module's source contains a name that matches a pattern; True if there is no source."""
     origin = getattr(spec, "origin", None)
     if not origin or not origin.endswith(".py"):
@@ -340,7 +345,7 @@ def names_in(dotted: str, begin: str) -> Iterator[str]:
         yield begin
 
 
-def _module_spec(dotted: str) -> Any:
+def _module_spec(dotted: str) -> ModuleSpec | None:
     """Returns the spec of a module without importing it; the packages above it are imported."""
     if dotted in sys.modules:
         return sys.modules[dotted].__spec__
@@ -379,7 +384,7 @@ def find(dotted: str) -> tuple[bool, Any, Any]:
     return (True, getattr(builtins, dotted), builtins) if hasattr(builtins, dotted) else (False, None, None)
 
 
-ABSENT: Any = object()
+ABSENT = object()
 
 
 def stands_for(text: str) -> Iterator[Selector]:

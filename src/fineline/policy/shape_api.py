@@ -13,7 +13,7 @@ from fineline.policy.dim_marks import DIMS, Mark
 
 
 @contextmanager
-def marked_shapes(spec: Any, args: tuple, kwargs: Mapping[str, Any]) -> Iterator[None]:
+def marked_shapes(spec: dict | tuple | list | None, args: tuple, kwargs: Mapping[str, object]) -> Iterator[None]:
     """Marks the sizes of the arguments in the block. PyTorch itself reports mistakes in ``spec``."""
     if spec is None:
         yield
@@ -31,7 +31,7 @@ def marked_shapes(spec: Any, args: tuple, kwargs: Mapping[str, Any]) -> Iterator
         yield
 
 
-def _mark(value: Any, spec: Any) -> None:
+def _mark(value: object, spec: Any) -> None:
     if spec is None:
         return
     if is_a(value, Tensor):
@@ -47,7 +47,7 @@ def _mark(value: Any, spec: Any) -> None:
             _mark(item, part)
 
 
-def _mark_of(dim: Any) -> Mark | None:
+def _mark_of(dim: object) -> Mark | None:
     """Returns the mark for a ``Dim`` or one of its hints; None if the size gets no mark."""
     hint = getattr(getattr(dim, "type", None), "name", "")
     if dim is None or is_a(dim, int) or hint == "STATIC":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument, caller
@@ -23,7 +23,7 @@ class Stance(NamedTuple):
     place: str = ""
 
     @property
-    def key(self) -> Any:
+    def key(self) -> object:
         """Returns the key under which a program must have been captured to fit; None if there is no such condition."""
         if self.backend is not None:
             return self.backend.name, id(self.backend.source.source)
@@ -87,7 +87,7 @@ class StanceBlock:
         stance = self._stance
 
         @functools.wraps(fn)
-        def with_stance(*args: Any, **kwargs: Any) -> Any:
+        def with_stance(*args: object, **kwargs: object) -> object:
             with StanceBlock(stance):
                 return fn(*args, **kwargs)
 

@@ -31,7 +31,7 @@ class TextRules:
         self._names: dict[str, Rule] = {}
         # The rules for names in modules that are not loaded yet.
         self._later: list[Rule] = []
-        self._files: list[tuple[Callable[[str], Any], Rule]] = []
+        self._files: list[tuple[Callable[[str], object], Rule]] = []
         self._name_globs, self._file_globs = globs_over("name", rules), globs_over("file", rules, _matches_any)
         self._disallows = any([rule.verb == "disallow" for rule in rules])
         # Decisions: by module, name and file of functions; by identity of other objects.
@@ -80,7 +80,7 @@ class TextRules:
         for rule in later:
             self._add_name(rule)
 
-    def decide(self, fn: Any, t: type, args: Any) -> Rule | None:
+    def decide(self, fn: Any, t: type, args: Sequence[object]) -> Rule | None:
         """Returns the rule for a call of ``fn``, which is of type ``t``."""
         if t is LRU_TYPE and is_a(getattr(fn, "__wrapped__", None), types.FunctionType):
             return self._named.objects.get(fn) or self.decide(fn.__wrapped__, types.FunctionType, args)
@@ -103,7 +103,7 @@ class TextRules:
                 self._held[target] = found
         return found
 
-    def look(self, module: Any, qualname: Any, file: str | None, target: Any) -> Rule | None:
+    def look(self, module: object, qualname: object, file: str | None, target: object) -> Rule | None:
         """Returns the rule for an object with this module and name that comes from ``file``."""
         dotted = f"{module}.{qualname}" if is_a(module, str) else str(qualname)
         # Code that a capture traces is not in a graph, so "disallow" is not about it.
@@ -142,14 +142,14 @@ def _module(target: Any) -> str | None:
     return getattr(target, "__module__", None)
 
 
-def _home(obj: Any) -> str | None:
+def _home(obj: object) -> str | None:
     """Returns the dotted name of a function or class in its own module, if the name refers to it; else None."""
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
     dotted = f"{module}.{name}"
     return dotted if type(module) is str and type(name) is str and _plain(loaded(dotted)) is obj else None
 
 
-def _plain(found: Any) -> Any:
+def _plain(found: object) -> object:
     return found.__func__ if is_a(found, (staticmethod, classmethod)) else found
 
 

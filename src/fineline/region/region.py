@@ -22,7 +22,6 @@ from fineline.exception_slots import TRACEBACK
 from fineline.frames.graph_breaks import RestartSpecialized
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
-from fineline.policy.rule import Rule
 from fineline.policy.scope_stack import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
@@ -40,6 +39,7 @@ from fineline.region.session.capture_session import CaptureSession, Mode
 from fineline.region.session.retry import leaves_out, start_anew
 from fineline.region.stances import Stances
 from fineline.region.watch import UNWATCHED, Watch
+from fineline.report.events import ShownRule
 from fineline.tensor_ops.user_modes import watching
 from fineline.torch_facts.thread_state import CallState, restore
 from fineline.tracing.lessons import Lessons
@@ -58,7 +58,7 @@ class Region:
 
     def __init__(
         self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None, watch: Watch = UNWATCHED,
-        writer: Callable[[SegmentTrace, str], ResidualWriter] = ResidualWriter, fired: Counter[Rule] | None = None, stances: Stances | None = None,
+        writer: Callable[[SegmentTrace, str], ResidualWriter] = ResidualWriter, fired: Counter[ShownRule] | None = None, stances: Stances | None = None,
     ) -> None:  # fmt: skip
         """Makes a region without programs. ``writer`` writes these; ``fired``: the rule counts of a region that this one is part of."""
         self.fn = fn

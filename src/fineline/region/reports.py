@@ -12,7 +12,7 @@ from fineline.policy.rule import Rule
 from fineline.region.descriptions import call_stack, place_of
 from fineline.region.entry_point import EntryPoint
 from fineline.region.watch import Watch
-from fineline.report.events import LISTENERS, Event
+from fineline.report.events import LISTENERS, Detail, Event, ShownRule
 from fineline.report.logs import LOGS
 from fineline.stacks import StackPlace, to_the_user
 
@@ -23,7 +23,7 @@ MOST_EVENTS = 10_000
 class Reports:
     """The reports of one region, each made once or each time that something happens."""
 
-    def __init__(self, fn: Callable, name: str, fired: Counter[Rule]) -> None:
+    def __init__(self, fn: Callable, name: str, fired: Counter[ShownRule]) -> None:
         self.name = name
         self.events: list[Event] = []
         # How often each rule has decided something, over all captures.
@@ -90,7 +90,7 @@ class Reports:
     def tell_tree(self, watch: Watch) -> None:
         """Passes the tree of calls and the counts of a ``watch`` to listeners; both may still grow."""
         if watch.tree is not None or watch.tally is not None:
-            detail = {"tree": watch.tree, "of": id(self), "ran": watch.tally.counts if watch.tally is not None else None}
+            detail: Detail = {"tree": watch.tree, "of": id(self), "ran": watch.tally.counts if watch.tally is not None else None}
             self.tell(Event("tree", "FL004", "calls that were captured", *self.place, detail=detail))
 
     # -- places --------------------------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from traceback import FrameSummary
-from typing import Any
 
 from torch.fx import GraphModule
+from torch.fx.node import Target
 
 from fineline.report.events import Event
 
@@ -26,7 +27,10 @@ class FamiliarNames:
     graphs: list[GraphModule]
     guards: list[str]
     seconds: float
-    breaks: Any
+
+    @property
+    @abstractmethod
+    def breaks(self) -> list[Event]: ...
 
     @property
     def graph_count(self) -> int:
@@ -41,7 +45,7 @@ class FamiliarNames:
         return [BreakReason(event.reason, _stack(event)) for event in self.breaks]
 
     @property
-    def ops_per_graph(self) -> list[list[Any]]:
+    def ops_per_graph(self) -> list[list[Target]]:
         """Returns the functions that each graph calls, without methods of tensors, as PyTorch counts them."""
         return [[node.target for node in gm.graph.nodes if node.op == "call_function"] for gm in self.graphs]
 

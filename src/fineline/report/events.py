@@ -2,12 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol, TypedDict
 
 from fineline.refusals import REFUSALS
+from fineline.report.tree import Node
 from fineline.stacks import StackPlace
+
+
+class ShownText(Protocol):
+    """The selector of a rule."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+class ShownRule(Protocol):
+    """A rule of a policy, as reports show it and processes pass it on."""
+
+    @property
+    def verb(self) -> str: ...
+    @property
+    def selector(self) -> ShownText: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def place(self) -> str: ...
+    @property
+    def scope(self) -> int: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+
+
+class ShownGraph(Protocol):
+    """A graph module."""
+
+    @property
+    def code(self) -> str: ...
+
+
+class Detail(TypedDict, total=False):
+    """More facts of an event. Each kind of event has a few of them."""
+
+    # The frames that lead to the place, the outermost first.
+    stack: tuple[StackPlace, ...]
+    # Whether the rule that decided is fineline's own.
+    built_in: bool
+    # The number of a graph's operators, and the file and line of each.
+    ops: int
+    places: Sequence[tuple[str, int]]
+    # Of a program: its graph, or the graph's code if another process made it, its source, and a function that returns its guards.
+    graph: ShownGraph | None
+    code: str
+    source: str
+    guards: Callable[[], list[str]]
+    # How often each rule has decided something in a region.
+    fired: Counter[ShownRule]
+    # A function that returns the calls of a region, the id of the region's reports, and its operators by outcome.
+    tree: Callable[[], Node] | None
+    of: int
+    ran: Counter[str] | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +92,7 @@ class Event:
     file: str = ""
     line: int = 0
     rule: str = ""
-    detail: dict[str, Any] = field(default_factory=dict, compare=False)
+    detail: Detail = field(default_factory=Detail, compare=False)
     # The name of the compiled function.
     region: str = field(default="", compare=False)
 
@@ -56,7 +118,7 @@ class Event:
     def next_step(self) -> str:
         return REFUSALS[self.id].next_step if self.id in REFUSALS else ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the parts of the event that JSON can hold."""
         known = {"kind": self.kind, "id": self.id, "reason": self.reason, "file": self.file, "line": self.line, "rule": self.rule}
         more = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TypedDict
 
 from torch.fx import GraphModule
 
 from fineline.refusals import REFUSALS
 from fineline.report.dynamo_explain import FamiliarNames
-from fineline.report.events import Event
+from fineline.report.events import Event, ShownRule
 from fineline.report.tree import Node
 from fineline.stacks import folded, tells_more
 
@@ -24,28 +24,6 @@ SECTIONS = (
 MOST_CALLS = 40
 
 
-class ShownText(Protocol):
-    """The selector of a rule."""
-
-    @property
-    def text(self) -> str: ...
-
-
-class ShownRule(Protocol):
-    """A rule of a policy, as reports show it."""
-
-    @property
-    def verb(self) -> str: ...
-    @property
-    def selector(self) -> ShownText: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def place(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-
-
 class Explanation(FamiliarNames):
     """The result of ``explain(f)(*args)`` and ``report(compiled)``; its ``str()`` is for people.
 
@@ -55,7 +33,7 @@ class Explanation(FamiliarNames):
 
     def __init__(
         self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], programs: list[str], ran: Mapping[str, int] | None,
-        rules: Mapping[Any, int] = MappingProxyType({}), marks: Sequence[Any] = (), tree: Node | None = None,
+        rules: Mapping[ShownRule, int] = MappingProxyType({}), marks: Sequence[ShownRule] = (), tree: Node | None = None,
         seconds: float = 0.0, codes: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
@@ -89,7 +67,7 @@ class Explanation(FamiliarNames):
         return [graph.code for graph in self.graphs] if self._codes is None else list(self._codes)
 
     @property
-    def unmatched(self) -> list[Any]:
+    def unmatched(self) -> list[ShownRule]:
         """Returns the rules that never matched."""
         return [rule for rule, times in self.rules.items() if not times]
 
@@ -175,7 +153,7 @@ class Explanation(FamiliarNames):
                 lines.append(f"      next {REFUSALS[id_].next_step}")
         return [line for line in lines if line]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the explanation without the graphs' modules, for JSON."""
         return {
             "name": self.name,
@@ -196,10 +174,21 @@ class Explanation(FamiliarNames):
         return f"<pre>{text}</pre>"
 
 
-def rule_as_dict(rule: ShownRule, times: int) -> dict[str, Any]:
-    """Returns a rule, and how often it decided something."""
-    known = {"verb": rule.verb, "selector": rule.selector.text, "reason": rule.reason, "place": rule.place}
-    return {**known, "key": rule.key, "times": times}
+class RuleFacts(TypedDict):
+    """A rule, and how often it decided something, for JSON."""
+
+    verb: str
+    selector: str
+    reason: str
+    place: str
+    key: str
+    times: int
+
+
+def rule_as_dict(rule: ShownRule, times: int) -> RuleFacts:
+    return {
+        "verb": rule.verb, "selector": rule.selector.text, "reason": rule.reason, "place": rule.place, "key": rule.key, "times": times,
+    }  # fmt: skip
 
 
 def _count(n: int, noun: str) -> str:

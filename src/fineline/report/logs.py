@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
 
 from fineline.report.events import Event
 from fineline.stacks import folded, tells_more
@@ -116,7 +115,7 @@ def _guards(event: Event) -> str:
 
 
 def _graph(event: Event) -> str:
-    graph: Any = event.detail["graph"]
+    graph = event.detail["graph"]
     return f"{event.region}: {event}\n{graph.code.strip()}" if graph is not None else ""
 
 

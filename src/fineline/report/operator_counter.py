@@ -10,10 +10,14 @@ import functools
 import importlib
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, TypeVarTuple
 
+from torch.fx import GraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 # The outcome of operators of the current segment, which is known at its end.
 OPEN = "open"
@@ -46,7 +50,7 @@ class OperatorCounts:
         where = self._where.stack
         return where[-1]() if where else "skipped"
 
-    def saw(self, func: Any, kind: str) -> None:
+    def saw(self, func: object, kind: str) -> None:
         """Counts an operator that is about to run."""
         if kind == OPEN:
             self._open += 1
@@ -63,11 +67,11 @@ class OperatorCounts:
         """Forgets the operators captured since the last time: they are undone, and run again."""
         self._open = 0
 
-    def mark(self) -> Any:
+    def mark(self) -> int:
         """Returns what `take_back` needs: which operators have been captured so far."""
         return self._open
 
-    def take_back(self, mark: Any) -> None:
+    def take_back(self, mark: int) -> None:
         """Forgets the operators captured since ``mark``: the code runs again in another way."""
         self._open = mark
 
@@ -75,7 +79,7 @@ class OperatorCounts:
         """Returns the counts for another region that is watched as part of this one: the same object."""
         return self
 
-    def during(self, kind: str, call: Callable, *args: Any) -> Any:
+    def during(self, kind: str, call: Callable[[*Ts], T], *args: *Ts) -> T:
         """Makes a call in which operators count as ``kind``, unless a call inside it sets another kind."""
         where = self._where.stack
         depth = len(where)
@@ -92,11 +96,11 @@ class OperatorCounts:
         that is 0, the number of the graph's nodes.
         """
 
-        def compiled(gm: Any, examples: list, kinds: Any) -> Callable:
+        def compiled(gm: GraphModule, examples: list, kinds: object) -> Callable:
             call = self.during("", compile_graph, gm, examples, kinds)
             operators = captured or sum([node.op in ("call_function", "call_method") for node in gm._graph.nodes])
 
-            def run(*args: Any) -> Any:
+            def run(*args: object) -> object:
                 if not plain:
                     self.counts[kind] += operators
                 return self.during(kind if plain else "", call, *args)
@@ -118,7 +122,9 @@ class Tally(OperatorCounts, TorchDispatchMode):
         # another way, with other results.
         return True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Callable, types: Sequence[type], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         kind = self.fate()
         if kind:
             self.saw(func, kind)
@@ -145,7 +151,7 @@ class Hearing:
         if counts is not None and (kind := counts.fate()):
             counts.saw(None, kind)
 
-    def during(self, counts: OperatorCounts, make: Callable[[], Any]) -> Any:
+    def during(self, counts: OperatorCounts, make: Callable[[], T]) -> T:
         """Makes a call whose operators count for ``counts``."""
         hear_operators = _core()
         stack = self._threads.stack
@@ -190,5 +196,5 @@ class RunCounts(OperatorCounts):
         """Returns new counts, because the other region has a report of its own."""
         return RunCounts()
 
-    def during(self, kind: str, call: Callable, *args: Any) -> Any:
+    def during(self, kind: str, call: Callable[[*Ts], T], *args: *Ts) -> T:
         return _HEARING.during(self, functools.partial(super().during, kind, call, *args))

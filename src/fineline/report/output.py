@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from fineline.report.html import Chapter, page
 
@@ -17,7 +16,7 @@ from fineline.report.html import Chapter, page
 STREAMS: Mapping[str, int] = MappingProxyType({"-": 1, "/dev/stdout": 1, "/dev/stderr": 2})
 
 
-def write_report(path: Path, chapters: Sequence[Chapter], facts: Callable[[], dict[str, Any]]) -> None:
+def write_report(path: Path, chapters: Sequence[Chapter], facts: Callable[[], Mapping[str, object]]) -> None:
     """Writes to ``path``: JSON if its name ends in ``.json``, HTML for ``.html`` or ``.htm``, otherwise text. "-" is standard output."""
     if path.suffix == ".json":
         text = json.dumps(facts(), indent=1) + "\n"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TypedDict
+
+
+class NodeFacts(TypedDict):
+    """The attributes of a node, and of the nodes below it, for JSON."""
+
+    name: str
+    file: str
+    line: int
+    colour: str
+    operators: int
+    children: list[NodeFacts]
 
 
 @dataclass(repr=False)
@@ -30,15 +41,16 @@ class Node:
         for child in self.children:
             yield from child
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> NodeFacts:
         return {
             "name": self.name, "file": self.file, "line": self.line, "colour": self.colour, "operators": self.operators,
             "children": [child.as_dict() for child in self.children],
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> Node:
-        return cls(**{**facts, "children": [cls.from_dict(child) for child in facts["children"]]})
+    def from_dict(cls, facts: NodeFacts) -> Node:
+        children = [cls.from_dict(child) for child in facts["children"]]
+        return cls(facts["name"], facts["file"], facts["line"], facts["colour"], facts["operators"], children)
 
     @property
     def matters(self) -> bool:

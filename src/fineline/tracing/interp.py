@@ -21,7 +21,7 @@ from fineline.frames.trail import Origin
 from fineline.identity import AddressMap, AddressSet
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
-from fineline.policy.rule import Rule
+from fineline.report.events import ShownRule
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.constant_tensors import ConstantTensors
@@ -167,7 +167,7 @@ class CaptureHost(Protocol[I_contra]):
     @property
     def run_frame(self) -> FrameCaller: ...
     @property
-    def fired(self) -> Counter[Rule]: ...
+    def fired(self) -> Counter[ShownRule]: ...
     @property
     def tally(self) -> OperatorCounts | None: ...
     @property
@@ -264,7 +264,7 @@ class Interp(Protocol):
     outcome: CaptureOutcome
 
     @property
-    def fired(self) -> Counter[Rule] | None: ...
+    def fired(self) -> Counter[ShownRule] | None: ...
     @property
     def run_frame(self) -> FrameCaller | None: ...
     @property

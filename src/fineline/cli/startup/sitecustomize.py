@@ -13,16 +13,42 @@ import importlib.util
 import os
 import sys
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Spec(Protocol):
+        """The spec of a module that is being loaded."""
+
+        loader: object
+
+    class Loaded(Protocol):
+        """A module that is being loaded."""
+
+        __spec__: Spec
+        __loader__: object
+
+    class ModuleLoader(Protocol):
+        """The module's own loader."""
+
+        def create_module(self, spec: Spec) -> object: ...
+        def exec_module(self, module: Loaded) -> None: ...
+
+    class Torch(Protocol):
+        """The module torch."""
+
+        compile: Callable
 
 
 class Watch:
     """Finds torch and torch._dynamo with the other finders, and calls a function after they are loaded."""
 
-    def __init__(self, then: dict[str, Any]) -> None:
+    def __init__(self, then: dict[str, Callable]) -> None:
         self.then = then
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         if name not in self.then:
             return None
         for finder in sys.meta_path:
@@ -38,17 +64,17 @@ class Watch:
 class Loader:
     """Loads a module with its own loader, and then calls a function with it."""
 
-    def __init__(self, loader: Any, then: Any) -> None:
+    def __init__(self, loader: ModuleLoader, then: Callable) -> None:
         self.loader = loader
         self.then = then
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.loader, name)
 
-    def create_module(self, spec: Any) -> Any:
+    def create_module(self, spec: Spec) -> object:
         return self.loader.create_module(spec)
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: Loaded) -> None:
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
         self.then(module)
@@ -58,19 +84,19 @@ class Worker:
     """Installs fineline in this process at the first compilation after PyTorch is loaded."""
 
     def __init__(self) -> None:
-        self.torch: Any = None
-        self.compile: Any = None
-        self.first: Any = None
+        self.torch: Torch | None = None
+        self.compile: Callable | None = None
+        self.first: Callable | None = None
         self.joined = False
 
-    def see_torch(self, torch: Any) -> None:
+    def see_torch(self, torch: Torch) -> None:
         """Makes ``torch.compile`` install fineline at its first call: most processes that load PyTorch never call it."""
         theirs = self.compile = getattr(torch, "compile", None)
         if theirs is None:
             return  # PyTorch before 2.0
 
         @functools.wraps(theirs)
-        def compile(*args: Any, **kwargs: Any) -> Any:
+        def compile(*args: object, **kwargs: object) -> object:
             self.join()
             caller = sys._getframe(1).f_globals.get("__name__")
             install = sys.modules.get("fineline.install")
@@ -81,12 +107,12 @@ class Worker:
         self.torch, self.first = torch, compile
         torch.compile = compile
 
-    def join(self, module: Any = None) -> None:
+    def join(self, module: object = None) -> None:
         """Installs fineline, with the policy of the run."""
         if self.joined:
             return
         self.joined = True
-        if self.torch is not None and self.torch.compile is self.first:
+        if self.torch is not None and self.compile is not None and self.torch.compile is self.first:
             self.torch.compile = self.compile
         try:
             importlib.import_module("fineline.cli.workers").join()

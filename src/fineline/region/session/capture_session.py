@@ -41,7 +41,6 @@ from fineline.kinds import is_a
 from fineline.objects.deferred_texts import begin_segment
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import rules_now
-from fineline.policy.rule import Rule
 from fineline.policy.scope_stack import SCOPE
 from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place
 from fineline.region.disabled_frames import FrameRunner
@@ -55,7 +54,7 @@ from fineline.region.session.retry import given_up, make_outside, move_out, star
 from fineline.region.session.rollback import Checkpoint, amid_transforms, may_restart
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
-from fineline.report.events import Event
+from fineline.report.events import Detail, Event, ShownRule
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.backing import FakeBacking, LiveBacking, computing
 from fineline.tensor_ops.user_modes import watching
@@ -280,7 +279,7 @@ class CaptureSession:
         return self.region.run_frame
 
     @property
-    def fired(self) -> Counter[Rule]:
+    def fired(self) -> Counter[ShownRule]:
         return self.region.reports.fired
 
     def before_eager_call(self, interp: Interpreter, graph_break: GraphBreak) -> None:
@@ -460,7 +459,8 @@ class CaptureSession:
         settle(interp, graph_break)
         interp.trace.made = Everything()
         assert interp.frame is not None
-        place, frames = user_place(interp.frame, self.region.fn), {"stack": user_stack(interp.frame)}
+        place = user_place(interp.frame, self.region.fn)
+        frames: Detail = {"stack": user_stack(interp.frame)}
         try:
             snapshot = take_snapshot(interp, graph_break, place, constants=False)
         except NotReconstructible as e:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from torch.fx import GraphModule
 
@@ -14,7 +13,7 @@ from fineline.codegen.residual_program import ResidualWriter
 from fineline.region.descriptions import describe_guards, place_of
 from fineline.region.entry_point import CallShape, EntryPoint
 from fineline.region.interface import CapturingRegion
-from fineline.report.events import Event
+from fineline.report.events import Detail, Event
 
 
 def keep(
@@ -38,7 +37,7 @@ def keep(
     segment = writer.compile(compile_graph, entry_point.again(shape.kwnames), not small)
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
-        detail: dict[str, Any] = {"ops": n, "places": places}
+        detail: Detail = {"ops": n, "places": places}
         if small:
             where = "after a graph break" if declared is None else "between two graph breaks"
             reason = f"{n} operator{'' if n == 1 else 's'} {where}: "
@@ -58,5 +57,5 @@ def keep(
         region.budget.spend(call_under_way(), again=first)
 
 
-def _as_it_is(gm: GraphModule, examples: list, kinds: Any) -> Callable:
+def _as_it_is(gm: GraphModule, examples: list, kinds: object) -> Callable:
     return as_it_is(gm)

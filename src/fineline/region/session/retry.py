@@ -16,7 +16,7 @@ from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.region.entry_point import EntryPoint
 from fineline.region.interface import CapturingRegion
-from fineline.report.events import Event
+from fineline.report.events import Detail, Event
 from fineline.stacks import is_library, is_standard_library
 from fineline.tracing.lessons import EagerFunction, Lessons
 
@@ -97,7 +97,7 @@ def stop_in_debugger(region: CapturingRegion, interp: Interpreter, graph_break: 
     region.eager.always(graph_break.reason)
     # Then no program leads here any more.
     start_anew(region)
-    stack = {"stack": user_stack(interp.frame)}
+    stack: Detail = {"stack": user_stack(interp.frame)}
     region.reports.note(Event("eager", graph_break.error, f"{graph_break.reason}; from here on calls run eagerly", *place, detail=stack))
 
 

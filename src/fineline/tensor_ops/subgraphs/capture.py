@@ -66,7 +66,7 @@ class _Before:
     def __init__(self, interp: Interp, rules: SubGraphRules) -> None:
         self.trace = trace = interp.trace
         self.tally = interp.tally
-        self.counted = self.tally.mark() if self.tally is not None else None
+        self.counted = self.tally.mark() if self.tally is not None else 0
         self.kept, self.assumed, self.flags = len(trace.kept), len(trace.failures.assumed), (trace.failures.caught, trace.failures.fragile)
         self.states, self.answers = set(trace.state.setters), dict(trace.state.answers)
         top = trace.recorder.outermost() if is_a(trace.recorder, BodyRecorder) else trace.recorder
