@@ -93,6 +93,7 @@ def test_words_for_what_runs_without_a_graph(base: dict, other: dict, text: str)
     assert needed.startswith(text) and bool(needed) == bool(text)
 
 
+@pytest.mark.later
 def test_json_and_check(project: Path) -> None:
     """Both for programs that read it: verdicts on standard output, exit status 1 if a rule could go."""
     done = audit(project, "--json", "--check", "--breaks", "declared", "--policy", "rules.toml", "clock.py")

@@ -110,6 +110,7 @@ def test_exit_codes_and_tracebacks(project):
     assert text.startswith("step: 2 graphs, 3 operators, 2 graph breaks, ") and "1 time: disable(mypkg.data.forgotten)" in text
 
 
+@pytest.mark.later
 def test_modules_too(project):
     same(python("-m", "fineline", "run", "-m", "mypkg.data"), python("-m", "mypkg.data"))
     (project / "mypkg" / "__main__.py").write_text(
@@ -399,6 +400,7 @@ def test_blocks_and_graph_breaks_can_be_left_out(project, disable):
             assert fineline.explain(f)(x).ran["captured"] == 0
 
 
+@pytest.mark.later
 def test_a_copy_ends_as_a_program_does(tmp_path):
     """... whose exit status, threads, exit functions and last words are those of a process of its own."""
     script = tmp_path / "ends.py"

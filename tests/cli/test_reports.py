@@ -61,6 +61,7 @@ def test_json_has_the_calls_the_operators_and_the_way_to_each_break(folder: Path
     assert len(facts["processes"]) == 1
 
 
+@pytest.mark.later
 def test_the_pages_name_decides(folder: Path) -> None:
     assert explain(folder, "out.html", "again").returncode == 0
     text = (folder / "out.html").read_text()

@@ -276,6 +276,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "aot_eager": {"backend": "aot_eager"},
 }
 
+# Behind AOTAutograd, which takes the longest, they run in the second half of CI.
+WAYS = [pytest.param(kind, marks=[pytest.mark.later] if kind == "aot_eager" else []) for kind in KINDS]
+
 
 def alive_in(fn: Callable) -> list[int]:
     SEEN.clear()
@@ -295,7 +298,7 @@ def rebound_in_an_except_clause(x):
     return y
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 def test_a_variable_rebound_while_an_exception_is_handled(kind: str) -> None:
     """The exception's traceback shows the frame that handles it, and keeps none of the variables that this frame has dropped."""
     eager = alive_in(rebound_in_an_except_clause)
@@ -428,7 +431,7 @@ def test_variables_dropped_in_handlers(fn: Callable, fail: str) -> None:
         assert len(found) == len(eager) and all(a <= b for a, b in zip(found, eager, strict=True)), (found, eager)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_dropped_goes_as_soon_as_in_eager_code(name: str, kind: str) -> None:
     eager = alive_in(PROGRAMS[name])

@@ -143,7 +143,7 @@ def counting(n, last):
         yield from counting(n + 1, last)
 
 
-@pytest.mark.parametrize("finished", [0, 1200])
+@pytest.mark.parametrize("finished", [pytest.param(0, marks=pytest.mark.later), 1200])
 def test_generators_that_run_count(finished: int) -> None:
     """However many have run before: those are gone."""
 
