@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from fineline.refusals import REFUSALS, Refusal
-from fineline.stacks import StackPlace, folded, is_library, tells_more, to_the_user
+from fineline.stacks import StackPlace, folded, has_callers, is_library, to_the_user
 
 
 def caller() -> str:
@@ -68,7 +68,7 @@ class FinelineError(Exception):
         return REFUSALS[self.id]
 
     def __str__(self) -> str:
-        frames = folded(self.stack) if tells_more(self.stack) else []
+        frames = folded(self.stack) if has_callers(self.stack) else []
         lines = [
             ("", f"{self.id}: {self.refusal.title}: {self.reason}"),
             ("at", self.where),

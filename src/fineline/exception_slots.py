@@ -33,7 +33,7 @@ def under(handled: BaseException, fn: Callable[P, T], /, *args: P.args, **kwargs
         return fn(*args, **kwargs)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Formats an exception for messages: type and text, or only the type if the text would run user code."""
     name = type(error).__name__
     args = ARGS.__get__(error)

@@ -45,8 +45,8 @@ INSIDE: Mapping[str, Callable | None] = types.MappingProxyType(
     {
         "reset": None, "reset_code_caches": None, "run": None, "set_stance": set_stance, "error_on_graph_break": error_on_graph_break,
         "nested_compile_region": porting.nested_compile_region, "dont_skip_tracing": declare.dont_skip_tracing,
-        "disable": declare.disable, "patch_dynamo_config": porting.nothing_around, "override_cudagraphs": porting.nothing_around,
-        "disable_nested_graph_breaks": porting.nothing_around,
+        "disable": declare.disable, "patch_dynamo_config": porting.null_context, "override_cudagraphs": porting.null_context,
+        "disable_nested_graph_breaks": porting.null_context,
         **{mark.__name__: mark for mark in MARKS_OF_SIZES},
     }
 )  # fmt: skip

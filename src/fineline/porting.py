@@ -132,6 +132,6 @@ def _seen_through(wrapper: Any, fn: Any) -> Any:
     return wrapper
 
 
-def nothing_around(*args: Any, **kwargs: Any) -> Any:
+def null_context(*args: Any, **kwargs: Any) -> Any:
     """Returns a context manager that does nothing; captured code calls this instead of `around`."""
     return contextlib.nullcontext()

@@ -53,7 +53,7 @@ def _fold(places: list[StackPlace]) -> str:
     return f"… {len(places)} frame{'' if len(places) == 1 else 's'} in {named}"
 
 
-def tells_more(stack: tuple[StackPlace, ...]) -> bool:
+def has_callers(stack: tuple[StackPlace, ...]) -> bool:
     """Returns whether a stack contains more than its innermost frame."""
     return len(stack) > 1
 

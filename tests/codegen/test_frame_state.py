@@ -545,7 +545,7 @@ def test_what_something_else_holds_stays_what_it_is() -> None:
     interp = interpreter()
     interp.frame = f = interp.push_function(None, iterating(lambda n: n), [None], None)
     f.local[f.info.slots.index("it")] = it
-    f.ip = next(n for n, (name, _) in enumerate(f.info.instructions) if name == "CALL" and "it" in [f.info.slots[i] for i in f.info.live_behind(n + 1)]) + 1
+    f.ip = next(n for n, (name, _) in enumerate(f.info.instructions) if name == "CALL" and "it" in [f.info.slots[i] for i in f.info.live_after(n + 1)]) + 1
     graph_break = GraphBreak(stop, (), None, "FL400", "why")
     assert variables(take_snapshot(interp, graph_break), 0)["it"] == Reduced(0)
     assert variables(take_snapshot(interp, graph_break, held=AddressSet((it,))), 0)["it"] == Root(0)

@@ -346,7 +346,7 @@ def test_whether_a_call_may_become_an_error(verb: str, scope: int, answer: bool)
 
 def test_what_is_told_of_a_function_that_cannot_be_looked_into() -> None:
     rules = Rules([made := rule(f"{ME}.*", "trace"), rule(other)])
-    assert rules.told_to_look(target, ()) == f"; there is nothing to look into for {made}" and rules.told_to_look(other, ()) == ""
+    assert rules.unused_trace_rule(target, ()) == f"; there is nothing to look into for {made}" and rules.unused_trace_rule(other, ()) == ""
     assert rules.fired[made] == 0
 
 

@@ -140,7 +140,7 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         object.__delattr__: _writing(generic_delete, object.__delattr__),
         types.ModuleType.__getattribute__: _object_getattribute,
         # It returns a method, or the function itself.
-        types.FunctionType.__get__: Call.run_here,
+        types.FunctionType.__get__: Call.run_in_c,
         protocols.special: _special,
     }
 )

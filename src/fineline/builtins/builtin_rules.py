@@ -23,7 +23,7 @@ from fineline.policy.marks import DYNAMO_NAMES, dynamo_kind, graph_break, torch_
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
 from fineline.torch_facts import callables
-from fineline.tracing.classes_made_anew import HEAP_TYPE
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 
 class Kind(NamedTuple):

@@ -48,11 +48,11 @@ from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
 from fineline.tracing.plain_values import is_value
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, SegmentTrace
 
 MODULE_CALL = nn.Module.__call__
@@ -360,7 +360,7 @@ def call_type(call: Call) -> Frame | None:
     if handler is not None:
         return handler(call)
     if cls in VALUE_TYPES and all([is_value(a) and c_access.may_compare(trace, a) for a in args]):
-        return call.run_here()
+        return call.run_in_c()
     if not trace.active:
         if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
             return call.run_natively()

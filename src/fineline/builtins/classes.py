@@ -29,10 +29,10 @@ from fineline.objects.introspection import load_cell
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.objects.type_info import raw_lookup, special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
-from fineline.tracing.classes_made_anew import CLASS_MRO, HEAP_TYPE
 from fineline.tracing.identity_guards import guard_mro, guard_subclass, is_instance
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import is_value
+from fineline.tracing.recreated_classes import CLASS_MRO, HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 OBJECT_CLASS = object.__dict__["__class__"]
@@ -240,7 +240,7 @@ def _enum_call(call: Call) -> Frame | None:
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         object.__new__: _object_new,
-        object.__init__: Call.run_here,
+        object.__init__: Call.run_in_c,
         builtins.isinstance: _isinstance,
         builtins.issubclass: _issubclass,
         is_a: _is_a,

@@ -24,8 +24,8 @@ from fineline.objects.mapping_proxies import shown
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Call, Handler, Interp
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 TENSOR_LEN = Tensor.__len__

@@ -30,8 +30,8 @@ from fineline.objects.copying import mark_made
 from fineline.tensor_ops import inference_mode, numpy_arrays, tensor_indices, tensor_types, unbacked, user_modes
 from fineline.tensor_ops.subgraphs import checkpoint, higher_order
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Call, Handler
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 
 def _native_binary(call: Call) -> Frame | None:

@@ -118,7 +118,7 @@ def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> F
     return interp.finish(f, it, then)
 
 
-def _goes_round_breaks(interp: Interp, f: Frame) -> bool:
+def _iterates_over_breaks(interp: Interp, f: Frame) -> bool:
     """Returns whether a loop or comprehension with graph breaks iterates over the result of the current instruction."""
     at = f.ip
     ahead = f.info.instructions[at : at + 3]
@@ -136,7 +136,7 @@ def _range(call: Call) -> Frame | None:
     interp, args = call.interp, call.args
     if (
         interp.backing.may_be_symbolic and not call.kwargs and call.then is None and 1 <= len(args) <= 3 and any([type(a) is torch.SymInt for a in args])
-        and all([type(a) in (int, torch.SymInt) for a in args]) and _goes_round_breaks(interp, call.frame) and breaks_here(interp.options.breaks) == "any"
+        and all([type(a) in (int, torch.SymInt) for a in args]) and _iterates_over_breaks(interp, call.frame) and breaks_here(interp.options.breaks) == "any"
     ):  # fmt: skip
         at, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
         if type(step) is int and step:
@@ -264,7 +264,7 @@ def _frame_of(call: Call) -> Frame | None:
 def _unraisable(call: Call) -> Frame | None:
     if call.trace.active:
         raise call.graph_break("FL410", "a generator raises when its last reference goes")
-    return call.run_here()
+    return call.run_in_c()
 
 
 def close_generator(gen: Any, exc: Any) -> None:

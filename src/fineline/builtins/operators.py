@@ -41,10 +41,10 @@ from fineline.symbolic.arithmetic import (
     settled,
 )
 from fineline.tensor_ops.numpy_arrays import operate
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import guard_distinct, guard_distinct_from, guard_identity
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import lookups
 

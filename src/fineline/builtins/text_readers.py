@@ -23,9 +23,9 @@ from fineline.objects.lru_caches import LRU_TYPE
 from fineline.objects.type_info import raw_lookup
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.callables import classify_torch
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 # By instruction: the number of operands that it reads, from the top of the stack. Absent instructions only move operands.
 _OPERANDS: Mapping[str, int] = MappingProxyType(

@@ -23,10 +23,10 @@ from fineline.objects.printing import written_out
 from fineline.objects.type_info import type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_value
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 

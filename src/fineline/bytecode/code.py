@@ -188,7 +188,7 @@ class CodeInfo:
             self._positions = [*self.code.co_positions()]
         return self._positions[offset // 2] if offset // 2 < len(self._positions) else NOWHERE
 
-    def live_behind(self, ip: int) -> frozenset[int]:
+    def live_after(self, ip: int) -> frozenset[int]:
         """Returns the slots that are live at instruction ``ip`` while the instruction before it makes a call."""
         live, before, handler = self.live_at(ip), self.instructions[ip - 1], self.handler_at(ip - 1)
         if before.name in _DECIDING:

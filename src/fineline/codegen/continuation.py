@@ -31,7 +31,7 @@ class Continuation:
         self.go_on, self.through, self.go_on_raised = go_on, through, go_on_raised
 
 
-def goes_on(out: Any) -> bool:
+def is_continued(out: Any) -> bool:
     """Returns whether the result of a segment is a continuation, and not the call's result."""
     return type(out) is tuple and len(out) == 2 and type(out[0]) is Continuation
 
@@ -58,7 +58,7 @@ def run_on(out: Any) -> Any:
                     live.append(raised)
             out = go_on(*live)
             live.clear()
-            # The test of ``goes_on``, without a call.
+            # The test of ``is_continued``, without a call.
             if type(out) is not tuple or len(out) != 2 or type(out[0]) is not Continuation:
                 return out
             continuation, live = out
@@ -74,7 +74,7 @@ def with_keywords(through: Callable, keywords: dict[str, Any], /, *call: Any) ->
     return through(*call, **keywords)
 
 
-class CallUnderWay:
+class RunningCall:
     """Identifies a call after its first graph break, by a list that each call makes: objects for the same call are equal."""
 
     __slots__ = ("_own",)
@@ -83,18 +83,18 @@ class CallUnderWay:
         self._own = own
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is CallUnderWay and other._own is self._own
+        return type(other) is RunningCall and other._own is self._own
 
     def __hash__(self) -> int:
         return id(self._own)
 
 
-def call_under_way() -> CallUnderWay | None:
+def running_call() -> RunningCall | None:
     """Returns the identification of the current call if it is past its first graph break; None before."""
     f: FrameType | None = sys._getframe(1)
     while f is not None and f.f_code is not run_on.__code__:
         f = f.f_back
-    return None if f is None else CallUnderWay(f.f_locals["under_way"])
+    return None if f is None else RunningCall(f.f_locals["under_way"])
 
 
 def _take_off_own_frames(e: BaseException) -> None:

@@ -20,8 +20,8 @@ from fineline.frames.stub_frames import is_own
 from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a
 from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 TUPLE_ITERATOR = type(iter(()))
 # At most so many containers in a result are searched.

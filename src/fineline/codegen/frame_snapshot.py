@@ -44,9 +44,9 @@ from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveI
 from fineline.objects.iterator_stand_ins import KINDS, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import VALUES, is_value
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 # An absent value, and the most frequent value of a frame's other fields.
@@ -345,7 +345,7 @@ class FrameStateBuilder:
         at = self._frames.reserve(f)
         info, in_loop = f.info, bool(self.loop_numbers)
         whole = bool(self._inspected) and info.code in self._inspected
-        live = info.live_behind(f.ip)
+        live = info.live_after(f.ip)
         self._check_running_iterator(f, live)
         local = self._variables(f, at, live, whole or self._keeps_all)
         self.roots.hint = f"{info.code.co_name}_value"

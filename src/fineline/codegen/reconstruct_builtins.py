@@ -28,7 +28,7 @@ from fineline.objects.list_iterators import reversed_recipe
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import GETTERS
-from fineline.tracing.tracebacks import Entry, frames_behind
+from fineline.tracing.tracebacks import Entry, entries_after_segment
 
 
 # -- containers ------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def _trace(r: ProgramText, v: types.TracebackType) -> str:
         own.append(tb)
         tb = tb.tb_next
     seam = seams.get(own[-1])
-    text = r.expr(tb) if seam is None else f"{r.constant(frames_behind, 'frames_behind')}({r.param(seam)})"
+    text = r.expr(tb) if seam is None else f"{r.constant(entries_after_segment, 'entries_after_segment')}({r.param(seam)})"
     for tb in reversed(own):
         text = r.statement("trace", f"{r.constant(Entry(tb), 'entry')}({text})", tb)
     return text

@@ -11,8 +11,8 @@ from fineline.codegen.reconstruct_builtins import dict_of
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT, TRACEBACK
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.kinds import is_a
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import PLAIN_VALUE
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 # The flag of C classes that cannot be called, such as that of matches, which patterns make (Py_TPFLAGS_DISALLOW_INSTANTIATION).
 NEVER_CALLED = 1 << 7

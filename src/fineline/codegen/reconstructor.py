@@ -21,8 +21,8 @@ from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
-from fineline.tracing.classes_made_anew import CLASS_MEMBERS
 from fineline.tracing.plain_values import SINGLETONS, VALUES, is_value
+from fineline.tracing.recreated_classes import CLASS_MEMBERS
 from fineline.tracing.symbols import Carried
 
 LONG = 2000  # bits

@@ -24,7 +24,7 @@ from fineline.guards.source import Source, root_of
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import known_next_time
-from fineline.tracing.classes_made_anew import HEAP_TYPE
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 KEYS = (str, int, float, bool, type(None))
 

@@ -47,7 +47,7 @@ def is_own(code: CodeType) -> bool:
     return code.co_filename.startswith(_PACKAGE) or is_stand_in(code)
 
 
-def frame_behind(stand_in: FrameType | None, frame: F | None) -> F | None:
+def frame_of_stub(stand_in: FrameType | None, frame: F | None) -> F | None:
     """Returns the frame, from ``frame`` outwards, for which a frame on Python's stack stands; None if it is not a stub, or has returned."""
     assert stand_in is not None
     code, n = stand_in.f_code, 0

@@ -201,7 +201,7 @@ def _drops(graph: Graph, given: frozenset[Node], untyped: Collection[Node]) -> b
         # The node may overwrite an earlier result.
         if _name(node) in OVERWRITING:
             return True
-        if any([_is_read_behind(node, target, given, dropped) for target in _written(node)]):
+        if any([_is_read_after(node, target, given, dropped) for target in _written(node)]):
             continue
         numbers = _numbers(graph) if numbers is None else numbers
         if node in untyped or not _is_safe(node, numbers):
@@ -215,7 +215,7 @@ def _is_read(node: Node, dropped: set[Node]) -> bool:
     return bool(node.users) and any([user not in dropped and _name(user) not in _READ_IN_PART for user in node.users])
 
 
-def _is_read_behind(node: Node, target: Node, given: frozenset[Node], dropped: set[Node]) -> bool:
+def _is_read_after(node: Node, target: Node, given: frozenset[Node], dropped: set[Node]) -> bool:
     """Returns whether it is certain that the numbers that ``node`` writes into ``target`` are read."""
     last = next(reversed(target.users))
     return target.op == "placeholder" or target in given or (last is not node and last not in dropped and _name(last) not in _READ_IN_PART)

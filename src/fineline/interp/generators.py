@@ -107,7 +107,7 @@ def close_dying(interp: Interp, f: Frame) -> Frame:
     return interp.call(f, protocols.close_abandoned, [interp.stand_ins.take_dying()], None, interp.discard) or f
 
 
-def raise_behind_dying(interp: Interp, error: BaseException) -> Frame:
+def raise_after_dying(interp: Interp, error: BaseException) -> Frame:
     """Closes the generators that died with the frames that ``error`` has left, then raises ``error`` from the outermost frame."""
     frame = interp.push_function(None, protocols.close_abandoned_then_raise, [interp.stand_ins.take_dying(), error], None)
     assert frame is not None

@@ -33,7 +33,7 @@ from fineline.frames.stand_ins import StandIns
 from fineline.frames.stub_frames import Place, user_frame
 from fineline.fx.recorder import NotForGraph
 from fineline.interp.break_storms import call_eager_function
-from fineline.interp.generators import close_dying, leave_generator, raise_behind_dying, resume_generator, stopped
+from fineline.interp.generators import close_dying, leave_generator, raise_after_dying, resume_generator, stopped
 from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
 from fineline.interp.opcodes.table import link
 from fineline.kinds import is_a
@@ -57,13 +57,13 @@ from fineline.tracing.varying_reads import VaryingReads
 
 _NULLS = (NULL,) * 64
 # Exceptions that depend on the moment of the call, and not on anything that a guard could check.
-FLEETING = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, UncatchableError)
+TRANSIENT = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, UncatchableError)
 # Exceptions of C whose text may name the types of its arguments.
-SPEAKING = (TypeError, AttributeError, RuntimeError, ValueError)
+ABOUT_TYPES = (TypeError, AttributeError, RuntimeError, ValueError)
 # C functions of these modules do not look at their caller.
-QUIET = frozenset({"_operator", "builtins", "math"})
+IGNORES_CALLERS = frozenset({"_operator", "builtins", "math"})
 # Exceptions to this: these compile code with the future features of their caller.
-LOOKING = (compile, eval, exec)
+READS_CALLERS = (compile, eval, exec)
 # Internal errors, if fineline's code raises them during capture.
 INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 
@@ -279,8 +279,8 @@ class Interpreter:
             except BaseException as e:
                 if self.interrupted_by(e):
                     self.interrupted(e)
-                elif is_a(e, FLEETING):
-                    self.fleeting(e)
+                elif is_a(e, TRANSIENT):
+                    self.note_transient(e)
                 elif is_a(e, INTERNAL) and self.trace.active and (is_a(e, InternalError) or raised_inside(e)):
                     f = self.abandon(e)
                     ops = f.ops
@@ -322,8 +322,8 @@ class Interpreter:
         except BaseException as e:
             if self.interrupted_by(e):
                 self.interrupted(e)
-            elif is_a(e, FLEETING):
-                self.fleeting(e)
+            elif is_a(e, TRANSIENT):
+                self.note_transient(e)
             return self.raised(e)
         finally:
             self.eager.outside = ""
@@ -370,7 +370,7 @@ class Interpreter:
 
     def native(self, fn: Callable, args: tuple, kwargs: dict | None) -> Any:
         """Calls C code, or Python code that is not captured; ``sys.exception()`` returns the currently handled exception there."""
-        if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in QUIET and fn not in LOOKING):
+        if self.frame is not None and not (type(fn) is types.BuiltinFunctionType and fn.__module__ in IGNORES_CALLERS and fn not in READS_CALLERS):
             args, fn = (fn, *args), self.place()
         handled = self.exceptions.handled
         if handled is None:
@@ -407,7 +407,7 @@ class Interpreter:
         """
         if self.frame is None:
             raise e
-        if not self.backing.real and type(e) in SPEAKING and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
+        if not self.backing.real and type(e) in ABOUT_TYPES and any([name in str(e) for name in ("FakeTensor", "SymInt", "SymFloat")]):
             raise Restart("FL515", f"{type(e).__name__}: {e}")
         if e not in self.trace.sources:
             # C may have raised it, with attributes that its class, written in Python, reads.
@@ -457,7 +457,7 @@ class Interpreter:
             return None
         return self.rules.decide_break(error, f.info.code, f.globals.get("__name__"))
 
-    def fleeting(self, e: BaseException) -> None:
+    def note_transient(self, e: BaseException) -> None:
         """Ends the capture because of ``e``: no program may contain the user's reaction to a transient exception."""
         self.fail("FL426", f"{type(e).__name__} while the call was captured", False)
 
@@ -469,10 +469,10 @@ class Interpreter:
         """Raises an exception from outside: on fakes at once, because nothing has happened; otherwise through the user's handlers."""
         self.outcome.interrupt = e
         if not self.backing.real:
-            self.leave_at_once(e)
-        self.fleeting(e)
+            self.leave_immediately(e)
+        self.note_transient(e)
 
-    def leave_at_once(self, e: BaseException) -> NoReturn:
+    def leave_immediately(self, e: BaseException) -> NoReturn:
         """Raises ``e`` past the user's code and drops the generators."""
         self.stand_ins.forget_all()
         raise e
@@ -521,7 +521,7 @@ class Interpreter:
         self.frame = f = None
         traces.write(e, self.trace)
         if self.stand_ins.dying:
-            return raise_behind_dying(self, e)
+            return raise_after_dying(self, e)
         context = CONTEXT.__get__(e)
         try:
             raise e

@@ -239,9 +239,9 @@ class SubInterpreter(Interpreter):
         raise NotCapturable(f"it raises {type(error).__name__}: {error}")
 
     def interrupted(self, e: BaseException) -> None:
-        self.leave_at_once(e)
+        self.leave_immediately(e)
 
-    def fleeting(self, e: BaseException) -> None:
+    def note_transient(self, e: BaseException) -> None:
         """Does nothing: the exception propagates, and nothing of the failed attempt is captured."""
 
     def drive(self, gen: InterpretedGenerator, verb: str, value: Any) -> Any:

@@ -46,11 +46,11 @@ from fineline.objects.type_info import (
 )
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import member_of
 from fineline.tracing.plain_values import is_value
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 ENUM_NAMES = ("value", "name", "_value_", "_name_")
@@ -184,7 +184,7 @@ def of_super(interp: Interp, f: Frame, sup: Any, name: str, then: Delivery | Non
     this, obj, start = sup.__thisclass__, sup.__self__, sup.__self_class__  # type: ignore[attr-defined]
     if name == "__class__" or obj is None:
         return interp.finish(f, getattr(sup, name), then)
-    kind, descr = type_info(trace, start).look_behind(trace, this, name)
+    kind, descr = type_info(trace, start).look_after(trace, this, name)
     if kind == ABSENT:
         return interp.finish(f, getattr(sup, name), then)
     if is_a(obj, type) and obj is start and not is_a(obj, this):

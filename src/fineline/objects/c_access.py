@@ -38,8 +38,8 @@ from fineline.tracing.set_identity_guards import look_up, look_up_key
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
 # Iterators that C's own methods read and advance.
-UNDER_WAY = frozenset({*C_ITERATORS, *DRIVERS})
-ITERATORS = UNDER_WAY.union([t for t in vars(itertools).values() if is_a(t, type)]) - {itertools.groupby, type(iter(types.GenericAlias(list, int)))}
+ADVANCED_BY_C = frozenset({*C_ITERATORS, *DRIVERS})
+ITERATORS = ADVANCED_BY_C.union([t for t in vars(itertools).values() if is_a(t, type)]) - {itertools.groupby, type(iter(types.GenericAlias(list, int)))}
 DEFAULT_COMPARE = ("__eq__", "__hash__")
 # The methods that C calls on a container or number that it iterates over, and on an object that it hashes, compares and prints.
 WALKED = (

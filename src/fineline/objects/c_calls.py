@@ -18,8 +18,8 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
 from fineline.objects.c_access import (
+    ADVANCED_BY_C,
     ITERATORS,
-    UNDER_WAY,
     has_python_items,
     keys_of,
     may_compare,
@@ -41,10 +41,10 @@ from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import rewritten
 
@@ -279,7 +279,7 @@ def _reads_arguments(fn: Any) -> bool:
 def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
     """Guards the contents of existing containers that the call is going to read."""
     trace, args, reads = call.trace, call.args, spec.reads
-    if args and type(args[0]) in UNDER_WAY and args[0] in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
+    if args and type(args[0]) in ADVANCED_BY_C and args[0] in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
         raise call.graph_break("FL416", f"{describe(call.fn)} of an iterator from outside")
     try:
         if key is functools.partial and values and type(values[0]) is functools.partial:

@@ -17,9 +17,9 @@ from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.type_info import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Call, Handler
 from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 # The methods by which a class may change how it is copied.

@@ -16,15 +16,15 @@ from fineline.cpython import protocols
 from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
-from fineline.frames.stub_frames import frame_behind, is_own, is_stand_in, user_stack
+from fineline.frames.stub_frames import frame_of_stub, is_own, is_stand_in, user_stack
 from fineline.kinds import is_a
 from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import shown_by
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import is_value
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.tracebacks import traceback_of
 
 REFERENT = weakref.ref.__call__
@@ -95,7 +95,7 @@ def _get_frame(call: Call) -> Frame | None:
 def _of_frame(call: Call) -> Frame | None:
     """Delivers the line or the variables of a frame: for a stand-in frame, those of the interpreter's frame."""
     interp, f, (frame, name) = call.interp, call.frame, call.args
-    found = frame_behind(frame, f)
+    found = frame_of_stub(frame, f)
     if found is not None and name == "f_lineno":
         return call.finish(found.line)
     if name == "f_locals" and is_stand_in(frame.f_code):

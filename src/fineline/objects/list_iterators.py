@@ -46,10 +46,10 @@ def reversed_recipe(trace: SegmentTrace, it: Any) -> Recipe | None:
     if trace.mutations.wrote(unread.held):
         trace.expand(it)
         return None
-    return Recipe(reversed_behind, (unread.held, len(unread.held) - 1 - unread.at))
+    return Recipe(reversed_rest, (unread.held, len(unread.held) - 1 - unread.at))
 
 
-def reversed_behind(held: list, taken: int) -> Iterator[Any]:
+def reversed_rest(held: list, taken: int) -> Iterator[Any]:
     """Returns a reversed iterator over a list from which ``taken`` items have been taken."""
     it = reversed(held)
     it.__setstate__(len(held) - 1 - taken)

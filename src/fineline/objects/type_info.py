@@ -17,9 +17,9 @@ from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.identity_guards import guard_mro
 from fineline.tracing.local_classes import find
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 MISSING = object()
@@ -53,7 +53,7 @@ class TypeInfo:
     """The attributes of a class, each looked up and guarded once in a segment."""
 
     __slots__ = (
-        "behind", "cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "loaders", "ordinary",
+        "after", "cls", "found", "generic", "getattr_fn", "getattribute", "has_dict", "heap", "hides_dict", "is_module", "loaders", "ordinary",
         "setattr_fn",
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ class TypeInfo:
         # The loaders for an attribute of an instance, by name: `attribute_reads.loaders_of` finds them once.
         self.loaders: dict[str, tuple[Callable[..., Any], ...]] = {}
         # The attributes that ``super()`` finds for an instance, by the calling class and the name.
-        self.behind: dict[tuple[type, str], tuple[int, Any]] = {}
+        self.after: dict[tuple[type, str], tuple[int, Any]] = {}
         local = issubclass(cls, threading.local)
         # C may keep attributes in a dict that it does not expose, as asyncio's tasks do.
         self.hides_dict = cls.__dictoffset__ != 0 and not local and raw_lookup(cls, "__dict__") is MISSING
@@ -88,9 +88,9 @@ class TypeInfo:
             entry = self.found[name] = classify(trace, self.cls, name, self.heap)
         return entry
 
-    def look_behind(self, trace: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
+    def look_after(self, trace: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
         """Returns (kind, descriptor) for a name in the MRO after ``this``, and guards it."""
-        entry = self.behind.get((this, name))
+        entry = self.after.get((this, name))
         if entry is None:
             guard_mro(trace, self.cls)
             mro = TYPE_MRO.__get__(self.cls)
@@ -103,7 +103,7 @@ class TypeInfo:
                 if name in TYPE_DICT.__get__(cls):
                     entry = found
                     break
-            self.behind[this, name] = entry
+            self.after[this, name] = entry
         return entry
 
     def setter(self, trace: SegmentTrace) -> Any:

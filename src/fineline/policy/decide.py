@@ -87,7 +87,7 @@ class Rules:
             self._hits.pop()
         return rule
 
-    def told_to_look(self, fn: object, args: Sequence[object]) -> str:
+    def unused_trace_rule(self, fn: object, args: Sequence[object]) -> str:
         """Returns a text to add to the reason why ``fn`` runs eagerly, if a "trace" rule selects it; else empty."""
         own = (getattr(fn, "__module__", None) or "").partition(".")[0] == "fineline"
         # `decide` has counted the rule at the call.

@@ -82,7 +82,7 @@ class Budget:
         return self.programs - self._uncounted
 
     @property
-    def may_start_anew(self) -> bool:
+    def may_drop_programs(self) -> bool:
         return self._starts < MOST_STARTS
 
     def spend(self, call: object, again: bool) -> None:
@@ -92,7 +92,7 @@ class Budget:
 
     def start_anew(self) -> None:
         """Stops counting the programs so far against the limit, because all are dropped."""
-        if self.may_start_anew:
+        if self.may_drop_programs:
             self._starts, self._uncounted = self._starts + 1, self.programs
 
     def why_missed(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> str:

@@ -18,7 +18,7 @@ from fineline.backends.structured import TRACE
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of
 from fineline.codegen.node_metadata import Description, GraphPlace, place_of_graph
 from fineline.errors import BackendFailed, FinelineError
-from fineline.exception_slots import told
+from fineline.exception_slots import error_text
 from fineline.fx.graph_equality import outputs_as
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.size_facts import Kinds
@@ -130,7 +130,7 @@ class CompiledGraphs:
 
     def failed(self, error: BaseException, times: int) -> None:
         """Reports that a compiled graph has raised, for the ``times``-th time, but the code that it was captured from has not."""
-        where, text = self._reports.where, told(error)
+        where, text = self._reports.where, error_text(error)
         self._reports.note_call_once("eager", "FL304", text)
         if times > 1 and not self._options.fall_back:
             reason = f"a compiled graph failed for the second time: {text}" if times == 2 else f"a compiled graph failed again: {text}"

@@ -12,11 +12,11 @@ import torch
 
 from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CodeInfo
-from fineline.codegen.continuation import Continuation, call_under_way, goes_on, run_on
+from fineline.codegen.continuation import Continuation, is_continued, run_on, running_call
 from fineline.codegen.frame_state import FrameState
 from fineline.codegen.residual_program import ResidualProgram
 from fineline.errors import InternalError
-from fineline.exception_slots import TRACEBACK, told
+from fineline.exception_slots import TRACEBACK, error_text
 from fineline.frames.frame import BreakCounts
 from fineline.frames.graph_breaks import UncatchableError
 from fineline.identity import AddressSet
@@ -64,7 +64,7 @@ class Again:
     def leave(self, error: BaseException, *roots: Any) -> Any:
         """Raises ``error``, after which nothing can run again, at the entry point, so that the blocks around that are left."""
         # Handlers see an interrupt itself, because it may come anywhere.
-        thrown = UncatchableError(told(error)) if is_a(error, Exception) and asynchronous(error) is None else error
+        thrown = UncatchableError(error_text(error)) if is_a(error, Exception) and asynchronous(error) is None else error
         try:
             value = self._run(thrown, roots)[1]
             # If a block swallows an interrupt, the call continues; an uncatchable error is raised again.
@@ -316,7 +316,7 @@ class EntryPoint:
         nargs, kwnames = shape
         program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
-        self.calls.add(call_under_way())
+        self.calls.add(running_call())
         self.varying.captured(segment, self._names(nargs, kwnames))
         export = self.region.options.guard_export_fn
         if export is not None:
@@ -343,7 +343,7 @@ def _counted(tally: OperatorCounts, run: Callable, kind: str) -> Callable:
 
     def program(*args: Any) -> Any:
         out = tally.during(kind, run, *args)
-        if not goes_on(out):
+        if not is_continued(out):
             return out
         behind: Continuation = out[0]
         return Continuation(functools.partial(tally.during, kind, behind.go_on), within(behind.through), within(behind.go_on_raised)), out[1]

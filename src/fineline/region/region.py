@@ -15,7 +15,7 @@ from fineline.backends.lock import TracersBusy
 from fineline.backends.registry import Backend
 from fineline.bytecode.asynchronous import clear_frames_of, from_outside
 from fineline.bytecode.handlers import take_away_stand_ins
-from fineline.codegen.continuation import goes_on, run_on
+from fineline.codegen.continuation import is_continued, run_on
 from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
 from fineline.errors import FinelineError, InternalError, Recompiled, Unsupported
 from fineline.exception_slots import TRACEBACK
@@ -124,7 +124,7 @@ class Region:
 
     def _captured(self, args: tuple, kwargs: dict) -> Any:
         out = self.capture(self.entry, args, kwargs)
-        return run_on(out) if goes_on(out) else out
+        return run_on(out) if is_continued(out) else out
 
     def _counted_miss(self, args: tuple, kwargs: dict) -> Any:
         assert self.watch.tally is not None

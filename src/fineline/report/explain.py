@@ -13,7 +13,7 @@ from fineline.refusals import REFUSALS
 from fineline.report.dynamo_explain import FamiliarNames
 from fineline.report.events import Event, ShownRule
 from fineline.report.tree import Node
-from fineline.stacks import folded, tells_more
+from fineline.stacks import folded, has_callers
 
 SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not traced into", "skipped"), ("captured again", "recompile"),
@@ -144,7 +144,7 @@ class Explanation(FamiliarNames):
         for (id_, reason, where, function, rule, stack), times in found.items():
             lines.append(f"    {id_} {reason}" + (f"  ({times} times)" if times > 1 else ""))
             lines.append(f"      at   {where}" + (f" in {function}" if function else "") if where else "")
-            if tells_more(stack):
+            if has_callers(stack):
                 lines.append("      from " + "\n           ".join(folded(stack)))
             if rule:
                 lines.append(f"      rule {rule}")

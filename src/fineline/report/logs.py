@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from fineline.report.events import Event
-from fineline.stacks import folded, tells_more
+from fineline.stacks import folded, has_callers
 
 # By category of FINELINE_LOGS: the kinds of events that it logs.
 CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -107,7 +107,7 @@ class Logs:
 
 def _one(event: Event) -> str:
     rule = f"; the rule: {event.rule}" if event.rule else ""
-    return "\n    from ".join([f"{event.region}: {event}{rule}", "\n         ".join(folded(event.stack))][: 1 + tells_more(event.stack)])
+    return "\n    from ".join([f"{event.region}: {event}{rule}", "\n         ".join(folded(event.stack))][: 1 + has_callers(event.stack)])
 
 
 def _guards(event: Event) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from fineline.guards.source import GuardBuilder, Reader, Source
 from fineline.identity import AddressSet, IdentityMap
-from fineline.tracing.classes_made_anew import SegmentClasses
 from fineline.tracing.lessons import Lessons
+from fineline.tracing.recreated_classes import SegmentClasses
 from fineline.tracing.segment_state import SegmentState
 
 

@@ -39,8 +39,8 @@ from fineline.guards.source import Source
 from fineline.guards.texts import value_text
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.tracing.classes_made_anew import CLASS_MRO, HEAP_TYPE
 from fineline.tracing.guarded_trace import GuardedTrace
+from fineline.tracing.recreated_classes import CLASS_MRO, HEAP_TYPE
 
 OBJECT_EQ = object.__eq__
 F_CODE = FunctionType.__dict__["__code__"]

@@ -363,7 +363,7 @@ class Call:
         """Makes the call without capturing it, and delivers its result."""
         return self.finish(self.native())
 
-    def run_here(self) -> Frame | None:
+    def run_in_c(self) -> Frame | None:
         """Makes the call of a C function that runs no user code and does not look at its callers."""
         return self.finish(self.fn(*self.args, **(self.kwargs or {})))
 

@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from fineline.frames.graph_limits import GraphLimits
-from fineline.tracing.classes_made_anew import LocalClasses
+from fineline.tracing.recreated_classes import LocalClasses
 
 # An instruction: its code, and its number there.
 Site = tuple[CodeType, int]

@@ -28,9 +28,9 @@ from typing import Any
 from fineline.guards.source import Source
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.tracing.classes_made_anew import CLASS_MEMBERS, CLASS_MRO, HEAP_TYPE, HOLDERS, PLAIN_METACLASSES, TYPE_DICT
 from fineline.tracing.guarded_trace import GuardedTrace
 from fineline.tracing.identity_guards import PLAIN_VALUE, BaseEquals, guard_mro
+from fineline.tracing.recreated_classes import CLASS_MEMBERS, CLASS_MRO, HEAP_TYPE, HOLDERS, PLAIN_METACLASSES, TYPE_DICT
 
 NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
 LAYOUT = tuple([type.__dict__[name] for name in ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")])

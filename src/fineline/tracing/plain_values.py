@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.kinds import is_a
 from fineline.policy.selector import PYBIND
-from fineline.tracing.classes_made_anew import HEAP_TYPE
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})

@@ -73,7 +73,7 @@ class GuardedContainers:
         # Dicts in which objects are looked up by identity; one `Keys` may serve several dicts.
         self.keys: AddressMap[Any] = AddressMap()
 
-    def begin_anew(self) -> AddressSet:
+    def guard_again(self) -> AddressSet:
         """Makes the code that runs next guard all containers that it reads, even those guarded before; returns the guarded containers."""
         before, self.expanded = self.expanded, AddressSet()
         return before

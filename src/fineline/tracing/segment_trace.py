@@ -21,7 +21,6 @@ from fineline.guards.source import GuardBuilder, Source
 from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a, taken_as_it_is
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.tracing.classes_made_anew import HEAP_TYPE, SegmentClasses
 from fineline.tracing.deferred_values import DeferredValues
 from fineline.tracing.graph_failures import GraphFailures
 from fineline.tracing.guarded_trace import TraceOwner
@@ -42,6 +41,7 @@ from fineline.tracing.identity_guards import (
 from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.plain_values import LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, UNSYMBOLIC, VALUES, hashes_plainly, is_value
+from fineline.tracing.recreated_classes import HEAP_TYPE, SegmentClasses
 from fineline.tracing.segment_state import SegmentState
 from fineline.tracing.segment_tables import GuardedContainers, Namespaces, SegmentFunctions
 
@@ -154,7 +154,7 @@ class SegmentTrace:
         self.adopt(v, src)
         if is_a(v, Tensor):
             facts = tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src)
-            if t not in PLAIN_TENSORS and self._made_anew(t, src):
+            if t not in PLAIN_TENSORS and self._recreated(t, src):
                 self.check_type(src, t)
                 facts = facts._replace(cls=None)
             guards.tensor(src, facts)
@@ -251,7 +251,7 @@ class SegmentTrace:
         else:
             self.guards.check(src, "type", t)
 
-    def _made_anew(self, t: type, src: Source) -> bool:
+    def _recreated(self, t: type, src: Source) -> bool:
         """Returns whether each call creates its own class for ``t``, the type of the value of ``src``."""
         if self.classes.given is not None:
             self.classes.meet(t, src)

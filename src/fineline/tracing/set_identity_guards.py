@@ -22,13 +22,13 @@ NEW = object()
 class Lookups:
     """The objects that have been looked up in one set, or found in it."""
 
-    __slots__ = ("last", "made", "refused", "size", "target", "told", "unknown")
+    __slots__ = ("last", "made", "refused", "size", "target", "guarded", "unknown")
 
     def __init__(self, target: set) -> None:
         # A weak reference, because the elements must not live longer.
         self.target = weakref.ref(target)
         # The objects that ``guard`` keeps distinct, by register of their source.
-        self.told: dict[int, Source] = {}
+        self.guarded: dict[int, Source] = {}
         # Objects created here. A later object at the same address may have a source.
         self.made = AddressSet()
         # The size of the set at the last look, and the object looked up since, in a tuple: it may have been added. NEW: an object created here.
@@ -69,7 +69,7 @@ class Lookups:
                 continue
             src = trace.sources.get(part)
             if src is not None:
-                self.told.setdefault(src.reg, src)
+                self.guarded.setdefault(src.reg, src)
             elif part in trace.made:
                 self.made.add(part)
             else:
@@ -78,8 +78,8 @@ class Lookups:
     def guard(self, trace: SegmentTrace) -> None:
         """Guards that the objects that were looked up are distinct."""
         for src in trace.sources.at(self.made):
-            self.told.setdefault(src.reg, src)
-        _guard(trace, self.told.values())
+            self.guarded.setdefault(src.reg, src)
+        _guard(trace, self.guarded.values())
 
 
 def lookups(trace: SegmentTrace, target: set) -> Lookups:
@@ -113,28 +113,28 @@ def rewritten(trace: SegmentTrace, target: Any) -> None:
 class Keys:
     """The objects looked up in a dict created here, or in earlier dicts at its address."""
 
-    __slots__ = ("made", "told")
+    __slots__ = ("made", "guarded")
 
     def __init__(self) -> None:
         # The sources keep these objects alive. A later dict at the same address only adds to them.
-        self.told: AddressMap[Source] = AddressMap()
+        self.guarded: AddressMap[Source] = AddressMap()
         # Objects without a source, because the captured code created them.
         self.made = AddressSet()
 
     def unseen(self, trace: SegmentTrace, keys: Iterable[Any]) -> list[Any]:
         """Returns the ``keys`` that no lookup has noted yet."""
         # In C, because each lookup goes through all keys.
-        untold = list(filterfalse(self.told.__contains__, keys))
+        unguarded = list(filterfalse(self.guarded.__contains__, keys))
         # An object at the address of one created here may have a source.
-        made = filter(self.made.__contains__, untold)
-        return [*filterfalse(self.made.__contains__, untold), *filter(trace.sources.__contains__, made)]
+        made = filter(self.made.__contains__, unguarded)
+        return [*filterfalse(self.made.__contains__, unguarded), *filter(trace.sources.__contains__, made)]
 
     def tell(self, trace: SegmentTrace, key: Any) -> None:
         """Notes that ``key``, and the objects it binds, are distinct from the objects noted before."""
         for part in parts(trace, key):
             src = trace.sources.get(part)
             if src is not None:
-                self.told[part] = src
+                self.guarded[part] = src
             elif part is key and key in trace.made:
                 self.made.add(key)
 
@@ -152,10 +152,10 @@ def guard_lookups(trace: SegmentTrace) -> None:
     for found in trace.containers.lookups.values():
         found.guard(trace)
     for found in trace.containers.keys.values():
-        _guard(trace, found.told.values())
+        _guard(trace, found.guarded.values())
 
 
-def _guard(trace: SegmentTrace, told: Collection[Source]) -> None:
+def _guard(trace: SegmentTrace, guarded: Collection[Source]) -> None:
     # The program keeps constants alive: two of them stay distinct without a guard.
-    held = [src for src in told if src.op == "pin"]
-    trace.guards.distinct([src for src in told if src.op != "pin"], held)
+    held = [src for src in guarded if src.op == "pin"]
+    trace.guards.distinct([src for src in guarded if src.op != "pin"], held)

@@ -301,10 +301,10 @@ class Symbols:
         """Registers ``node`` as the source of the new symbol in ``number``; returns the number."""
         if self.trace.guards.interp.tensors.shows_layouts:
             node.meta["example_value"] = number
-        self.told(self._new()[-1], node)
+        self.note_node(self._new()[-1], node)
         return number
 
-    def told(self, symbol: sympy.Symbol, node: Node) -> None:
+    def note_node(self, symbol: sympy.Symbol, node: Node) -> None:
         """Registers ``node`` of the graph as the source of ``symbol``."""
         recorder = self.trace.recorder
         (recorder.own if is_a(recorder, Part) else recorder.numbers)[symbol] = node
@@ -313,7 +313,7 @@ class Symbols:
         """Registers the new numbers among the ``results`` of an operator's ``node``."""
         for i, v in enumerate(results):
             if type(v) is torch.SymInt and v.node.expr.is_Symbol:
-                self.told(v.node.expr, self.trace.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
+                self.note_node(v.node.expr, self.trace.recorder.quietly("call_function", operator.getitem, (node, i), "getitem"))
 
     def handed(self) -> torch.SymInt:
         """Returns a number that an operator is going to hand to a graph."""

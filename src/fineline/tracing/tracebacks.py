@@ -37,7 +37,7 @@ class Traces:
     def note(self, e: BaseException, frame: Any) -> None:
         """Notes that ``e`` reaches or passes an interpreted frame."""
         if self._error is not e:
-            self._error, self._inner, self._passed = e, _behind_the_call(TRACEBACK.__get__(e)), []
+            self._error, self._inner, self._passed = e, _after_the_call(TRACEBACK.__get__(e)), []
         if not is_own(frame.info.code):
             self._passed.append((frame, max(frame.ip - 1, 0)))
 
@@ -73,7 +73,7 @@ def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
     return tb
 
 
-def _behind_the_call(tb: TracebackType | None) -> TracebackType | None:
+def _after_the_call(tb: TracebackType | None) -> TracebackType | None:
     """Returns ``tb`` without the frames of fineline, of programs and of stand-ins for the user's at its start: these are added again."""
     while tb is not None and (is_own(tb.tb_frame.f_code) or tb.tb_frame.f_code.co_filename.startswith(PROGRAM)):
         tb = tb.tb_next
@@ -88,9 +88,9 @@ def raised_inside(e: BaseException) -> bool:
     return tb is not None and is_own(tb.tb_frame.f_code)
 
 
-def frames_behind(e: BaseException) -> TracebackType | None:
+def entries_after_segment(e: BaseException) -> TracebackType | None:
     """Returns the traceback entries of ``e`` from before the segment, which follow those that the segment's frames add."""
-    return _behind_the_call(TRACEBACK.__get__(e))
+    return _after_the_call(TRACEBACK.__get__(e))
 
 
 def drop_variables(error: BaseException | None, frame: Frame | None) -> None:

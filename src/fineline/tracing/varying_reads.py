@@ -25,7 +25,7 @@ FEW_KEYS = 4
 FEW_CONTENTS = 2
 # The most numbers and texts of a container that are compared with the contents seen before.
 MOST_NUMBERS = 16
-TOLD_APART = (int, float, str, bytes)
+DISTINGUISHING = (int, float, str, bytes)
 
 
 class Mode(Protocol):
@@ -91,7 +91,7 @@ class VaryingReads:
             return False
         before = trace.mutations.before(obj)
         held = (before.keys() if what == "keys" else before.values()) if is_a(before, dict) else before
-        found = [v for v in islice(held, MOST_NUMBERS) if type(v) in TOLD_APART] if written or what in ("keys", "texts") else []
+        found = [v for v in islice(held, MOST_NUMBERS) if type(v) in DISTINGUISHING] if written or what in ("keys", "texts") else []
         return self.values_vary(reader, f, [src.text(), len(before), *found], min(self.few_keys, FEW_CONTENTS))
 
     def values_vary(self, reader: Reader, f: Frame, found: list, few: int) -> bool:

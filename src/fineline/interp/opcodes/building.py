@@ -19,8 +19,8 @@ from fineline.objects import c_access
 from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settle_all
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
+from fineline.tracing.recreated_classes import HEAP_TYPE
 
 
 # -- containers ------------------------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ from fineline.objects import c_access, c_calls
 from fineline.objects.list_iterators import next_item
 from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
-from fineline.tracing.classes_made_anew import HEAP_TYPE
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
+from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 

@@ -13,11 +13,11 @@ import torch
 
 from fineline.builtins.debuggers import STOPS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
-from fineline.codegen.continuation import Continuation, goes_on, run_on
+from fineline.codegen.continuation import Continuation, is_continued, run_on
 from fineline.codegen.escape import real_result, settle
 from fineline.codegen.frame_snapshot import Snapshot, take_snapshot
 from fineline.errors import FinelineError, InternalError
-from fineline.exception_slots import told
+from fineline.exception_slots import error_text
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import (
     ASKED,
@@ -35,7 +35,7 @@ from fineline.frames.graph_breaks import (
 )
 from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import user_stack
-from fineline.interp.interpreter import FLEETING, Interpreter
+from fineline.interp.interpreter import TRANSIENT, Interpreter
 from fineline.interp.sub_interpreter import SubInterpreter
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import begin_segment
@@ -102,7 +102,7 @@ class CaptureSession:
         # Whether the session is over, and holds no objects of the call any more.
         self.released = False
         # Runs instead of the rest of this session.
-        self.behind: Callable[[], Any] | None = None
+        self.fallback: Callable[[], Any] | None = None
         # The state of the newest segment.
         self.entry_point = entry_point
         self.call = (args, kwargs)
@@ -154,21 +154,21 @@ class CaptureSession:
                 raise
             # This session has had no effect, but the code before it has entered blocks, which have to be left. Not here: while ``e`` is
             # being handled, the errors of the blocks would get other contexts.
-            self.behind = functools.partial(self.region.run_eagerly, self.entry_point, *self.call, e)
+            self.fallback = functools.partial(self.region.run_eagerly, self.entry_point, *self.call, e)
         finally:
             self.interp.eager.pause.end()
-        while self.behind is not None:
+        while self.fallback is not None:
             # This session is over, and another function runs the rest.
             self._release()
-            value = self._take_behind()()
+            value = self._take_fallback()()
         # The session that starts at the region's entry also runs the later segments; otherwise the caller does.
-        return run_on(value) if self.start is self.region.entry and goes_on(value) else value
+        return run_on(value) if self.start is self.region.entry and is_continued(value) else value
 
-    def _take_behind(self) -> Callable[[], Any]:
+    def _take_fallback(self) -> Callable[[], Any]:
         """Returns and clears ``behind``, so that no frame holds it: it may hold an exception whose traceback refers to the frame."""
-        behind, self.behind = self.behind, None
-        assert behind is not None
-        return behind
+        fallback, self.fallback = self.fallback, None
+        assert fallback is not None
+        return fallback
 
     def _go(self) -> Any:
         interp, region = self.interp, self.region
@@ -186,22 +186,22 @@ class CaptureSession:
                 raise
             if not interp.backing.real and interp.outcome.abandoned is None:
                 self._restart("FL515", f"the call raises {type(e).__name__}")
-            elif self.behind is not None:
+            elif self.fallback is not None:
                 self._release()
                 raise
             elif interp.outcome.abandoned is None:
-                region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
-                if not is_a(e, FLEETING):
+                region.reports.note(Event("raised", "FL408", error_text(e)[:200], *place_of(region.fn)))
+                if not is_a(e, TRANSIENT):
                     self.region.eager.count_failure("the captured call raises")
                 self._release()
                 raise
-        if self.behind is not None:
+        if self.fallback is not None:
             return None
         if interp.outcome.abandoned is not None:
             return self._abandon(interp.outcome.abandoned)
         if interp.trace.active:
             self._keep_program(value)
-        if self.behind is not None:
+        if self.fallback is not None:
             return None
         if interp.outcome.abandoned is not None:
             return self._abandon(interp.outcome.abandoned)
@@ -230,7 +230,7 @@ class CaptureSession:
             self.kept = True
             if not interp.backing.real and not self.mode.trial:
                 # Not here, where an error of the program would be taken for an error of the writing.
-                self.behind = functools.partial(self._now, *self.call)
+                self.fallback = functools.partial(self._now, *self.call)
         except Restart as e:
             self._restart(e.error, e.text, e.again, e.draws)
         except NotReconstructible as e:
@@ -255,8 +255,8 @@ class CaptureSession:
         """Ends this session because of an exception from outside; returns whether handlers in the frames at its entry point must see it."""
         region, interp = self.region, self.interp
         region.state.interrupt(e)
-        self.behind = None
-        region.reports.note(Event("raised", "FL408", told(e)[:200], *place_of(region.fn)))
+        self.fallback = None
+        region.reports.note(Event("raised", "FL408", error_text(e)[:200], *place_of(region.fn)))
         if not interp.backing.real or self.mode.trial:
             self.take_back()
         interp.nested.leave_inference_modes()
@@ -348,7 +348,7 @@ class CaptureSession:
         """Returns whether the user has declared the graph break; raises if it is not allowed."""
         breaks = breaks_here(self.region.options.breaks)
         if interp.rules is not None and not graph_break.rule:
-            graph_break.reason += interp.rules.told_to_look(graph_break.fn, graph_break.args_)
+            graph_break.reason += interp.rules.unused_trace_rule(graph_break.fn, graph_break.args_)
         reads = graph_break.error in READS and graph_break.fn is not bool
         if breaks == "none" and ((interp.backing.switches and reads) or (not interp.backing.real and graph_break.error in FAKES_LACK)):
             raise Restart(graph_break.error, graph_break.reason)
@@ -412,11 +412,11 @@ class CaptureSession:
         elif not self._move_out(e):
             move_out(self.region.lessons, interp.frame)
 
-    def _leave(self, snapshot: Snapshot, behind: Callable[[], Any]) -> NoReturn:
+    def _leave(self, snapshot: Snapshot, fallback: Callable[[], Any]) -> NoReturn:
         """Ends this session at a graph break: the programs after it run the rest of the call."""
         snapshot.release()
         self.interp.stand_ins.forget()
-        self.behind = behind
+        self.fallback = fallback
         raise Finished(None)
 
     def _begin(self, way: Way | None, snapshot: Snapshot, value: Any, name: str) -> None:
@@ -529,17 +529,17 @@ class CaptureSession:
             self.region.reports.note(Event("restart", error, f"{text}; the call is captured {how}", *place_of(self.region.fn)))
         args, kwargs = self.call
         if error == STOPS and self.entry_point is self.start is self.region.entry:
-            self.behind = functools.partial(self.region.fn, *args, **kwargs)
+            self.fallback = functools.partial(self.region.fn, *args, **kwargs)
             return
         if draws is not None:
             self.entry_point.use_symbols_for_draws(draws)
         if self.entry_point is not self.start:
             # After a graph break, on the real values: the earlier segments stay.
-            self.behind = functools.partial(_at, self.entry_point.dispatcher, roots)
+            self.fallback = functools.partial(_at, self.entry_point.dispatcher, roots)
             return
         fixed = again or draws is not None
         why = self.mode.why if fixed else text
-        self.behind = lambda: CaptureSession(self.region, self.entry_point, args, kwargs, Mode(live=fake and not fixed, why=why)).go()
+        self.fallback = lambda: CaptureSession(self.region, self.entry_point, args, kwargs, Mode(live=fake and not fixed, why=why)).go()
 
     def _failed(self, error: str, text: str) -> None:
         try:
@@ -618,7 +618,7 @@ class CaptureSession:
             interp.trace.symbols = None
         interp.tensors.known.clear()
         interp.trace.deferred.texts.clear()
-        if self.behind is None and not self.mode.trial:
+        if self.fallback is None and not self.mode.trial:
             # The writes of a trial still have to be undone.
             interp.trace.mutations.forget()
         interp.close()

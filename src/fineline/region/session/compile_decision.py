@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
-from fineline.codegen.continuation import call_under_way
+from fineline.codegen.continuation import running_call
 from fineline.codegen.residual_program import ResidualWriter
 from fineline.region.descriptions import describe_guards, place_of
 from fineline.region.entry_point import CallShape, EntryPoint
@@ -54,7 +54,7 @@ def keep(
     # once, after however many graph breaks it is.
     first = entry_point is region.entry
     if first or (entry_point.segments[1:] and not entry_point.met):
-        region.budget.spend(call_under_way(), again=first)
+        region.budget.spend(running_call(), again=first)
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: object) -> Callable:

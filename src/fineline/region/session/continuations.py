@@ -49,7 +49,7 @@ class Continuations:
         last = next(self._iterations_before(frame_state), None)
         return self.snapshot_at(graph_break, place, held) if last is not None and iterations.learn(frame_state, last) else snapshot
 
-    def way_after(self, frame_state: FrameState, raised: bool, declared: bool, alone: bool) -> Way:
+    def continuation_after(self, frame_state: FrameState, raised: bool, declared: bool, alone: bool) -> Way:
         """Returns the way on after a graph break; it shares an existing entry point if it can, unless ``alone``."""
         points, passed = self._region.entry_points, self.after(frame_state)
         if alone:

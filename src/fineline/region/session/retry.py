@@ -59,7 +59,7 @@ def _leave_out(region: CapturingRegion, entry_point: EntryPoint, live: tuple, re
     It is the outermost library function around ``entry_point``, such as `json.dumps`, or else the user's innermost one, if no tensor is
     alive there; or else the ``reader`` of the value, if that is in the standard library. ``live``: the live values at the entry point.
     """
-    if not region.budget.may_start_anew:
+    if not region.budget.may_drop_programs:
         return ""
     frames = entry_point.frame_state.called_frames() if entry_point.frame_state is not None else []
     of_library = list(itertools.takewhile(lambda shape: is_own(shape.info.code) or is_library(shape.info.code.co_filename), frames))

@@ -61,8 +61,8 @@ class SegmentEnd:
     def _write(self, name: str) -> None:
         interp, graph_break, frame_state = self._interp, self._graph_break, self.snapshot.state
         alone = self._left is not None
-        self.after = self._ways.way_after(frame_state, False, self._declared, alone)
-        self.failed = self._ways.way_after(frame_state, True, self._declared, alone) if frame_state.has_handlers else None
+        self.after = self._ways.continuation_after(frame_state, False, self._declared, alone)
+        self.failed = self._ways.continuation_after(frame_state, True, self._declared, alone) if frame_state.has_handlers else None
         for entry_point in self._entry_points():
             entry_point.note_breaks(tuple([f.extras.breaks for f in stack(interp.frame)]))
         self.writer = ResidualWriter(interp.trace, name)

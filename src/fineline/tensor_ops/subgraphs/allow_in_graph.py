@@ -53,7 +53,7 @@ class OpaqueCall:
         self.known = IdentitySet(inputs)
         self.versions = [(t, interp.backing.memory(interp, t)._version) for t in inputs if not t.is_inference()]
         # Each read of the function must go through the mutation log again, which notes it in ``met``.
-        self.expanded = trace.containers.begin_anew()
+        self.expanded = trace.containers.guard_again()
         self.met: list[tuple[str, Any, str]] = []
         trace.mutations.met = self.met
         trace.namespaces.global_values.clear()
