@@ -461,3 +461,27 @@ def test_iterations_that_share_programs_drop_what_they_have_made() -> None:
     for n in (3, 5, 8, 4, 12):
         assert max(run(compiled, n)) <= 2
         assert run(compiled, n) == run(fn, n)
+
+
+def test_a_traceback_shows_no_dropped_value_and_keeps_the_others() -> None:
+    """The entry of the frame that handles the exception has the variables of now; none that it has dropped, and none that is out of date."""
+    shown: list[dict[str, Any]] = []
+
+    def show(error: BaseException) -> None:
+        tb = error.__traceback__
+        assert tb is not None
+        shown.append({name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in tb.tb_frame.f_locals.items() if name != "e"})
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y, unchanged = x + 1, "unchanged"
+        try:
+            raise ValueError
+        except ValueError as e:
+            y = y * 2
+            show(e)
+            y = y + 1
+            show(e)
+        return y
+
+    fineline.compile(fn, backend="eager")(torch.ones(1))
+    assert shown[1] == {"x": [1.0], "y": [5.0], "unchanged": "unchanged", "show": show}

@@ -22,6 +22,8 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 # The number of frames that a long traceback shows at each end.
 _ENDS = 60
+# Instructions that give a variable another value, or none.
+_CHANGING = frozenset({"STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF"})
 
 
 class Traces:
@@ -94,31 +96,45 @@ def entries_after_segment(e: BaseException) -> TracebackType | None:
 
 
 def drop_variables(error: BaseException | None, frame: Frame | None) -> None:
-    """Clears traceback entries that keep tensors alive which the frames have dropped while they handle ``error``.
+    """Updates traceback entries that keep tensors alive which the frames have dropped while they handle ``error``.
 
-    In Python, a running frame is its own traceback entry, so that an entry holds no more than the frame.
+    In Python, a running frame is its own traceback entry: the entry holds, and shows, the variables that the frame has now.
     """
     seen = AddressSet()
     while error is not None and error not in seen:
         seen.add(error)
         tb = TRACEBACK.__get__(error)
         if tb is not None and tb.tb_frame.f_code.co_code == _stub.__code__.co_code:
-            _drop_variables(tb.tb_frame, frame)
+            now = _variables_now(tb.tb_frame, frame)
+            if now is not None:
+                stub = with_parameters(tb.tb_frame.f_code, tuple(now))
+                TRACEBACK.__set__(error, TracebackType(tb.tb_next, _made(stub, tb.tb_frame.f_globals, now.values()), 0, tb.tb_lineno))
         # It may have been raised while another exception was being handled.
         error = CONTEXT.__get__(error)
 
 
-def _drop_variables(entry: FrameType, frame: Frame | None) -> None:
-    """Clears an entry if the frame that it stands for still runs and no longer holds one of the entry's tensors."""
+def _variables_now(entry: FrameType, frame: Frame | None) -> dict[str, Any] | None:
+    """Returns the variables of the running frame that an entry stands for; None if there is none, or it still holds the entry's tensors."""
     code = entry.f_code
     while frame is not None and (frame.file, frame.info.code.co_qualname) != (code.co_filename, code.co_qualname):
         frame = frame.back
     if frame is None:
-        return
-    now = variables_of(frame).values()
-    # Without ``f_locals``: that dict would stay, and keep the values alive.
-    if any([is_a(held, Tensor) and not any([held is value for value in now]) for held in gc.get_referents(entry)]):
-        entry.clear()
+        return None
+    # Without ``f_locals``: that dict would stay, and keep the values alive. The frame that never started has a value for each parameter.
+    shown = dict(zip(code.co_varnames, gc.get_referents(entry)[-len(code.co_varnames) :], strict=False)) if code.co_varnames else {}
+    now, changed = variables_of(frame), _changed_in_handlers(frame)
+    # A dead variable that no handler changes still has its value in Python.
+    now = {name: value for name, value in shown.items() if name not in changed and name not in now} | now
+    dropped = [name for name, value in shown.items() if is_a(value, Tensor) and now.get(name) is not value]
+    return now if dropped else None
+
+
+def _changed_in_handlers(frame: Frame) -> set[str]:
+    """Returns the variables that a frame may have assigned or deleted since it began to handle an exception."""
+    info = frame.info
+    names = [name for name, _ in info.instructions]
+    after = info.instructions[names.index("PUSH_EXC_INFO") :] if "PUSH_EXC_INFO" in names else info.instructions
+    return {info.slots[arg] for name, arg in after if name in _CHANGING}
 
 
 def traceback_of(e: BaseException, trace: SegmentTrace) -> TracebackType | None:
