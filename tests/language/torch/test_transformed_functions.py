@@ -89,8 +89,7 @@ def gradients_through_a_batch(x):
     return vmap(Generated.apply)(x), grad(lambda v: vmap(Generated.apply)(v).sum())(x), vmap(grad(lambda v: Generated.apply(v).sum()))(x)
 
 
-# It raises, after which the site of the call may be left out of the next capture: the number of graph breaks depends on what was imported before.
-@table.snippet(steady=False)
+@table.snippet()
 def gradients_of_gradients(x):
     return hessian(lambda v: (Generated.apply(v) * v).sum())(x[0])
 

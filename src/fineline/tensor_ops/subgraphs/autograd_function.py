@@ -68,7 +68,14 @@ def apply_function(call: Call) -> Frame | None:
     if not see_methods(interp, cls):
         raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change")
     settle_first(call)
-    result = interp.tensors.operator(interp, node_target(cls), rest, kwargs)
+    target = node_target(cls)
+    try:
+        result = interp.tensors.operator(interp, target, rest, kwargs)
+    except GraphBreak as graph_break:
+        if graph_break.fn is target:
+            # A program cannot make the target, which belongs to the node alone.
+            graph_break.fn = cls.apply
+        raise
     interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
     return call.finish(result)
 
