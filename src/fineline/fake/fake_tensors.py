@@ -120,7 +120,7 @@ class Drawing(FakeTensorMode):
     drew = wrote = moved = False
     # The number of further operators on symbolic sizes whose results are not cached.
     unkept = 0
-    # Whether an operator has taken a float that varies where compilers need its value; None if nobody wants to know.
+    # Whether an operator has taken a float that varies where compilers need its value; None outside of `AskedNumbers`, which reads it.
     kept_floats: bool | None = None
     # `__torch_dispatch__` finds their rules, which PyTorch stores by the exact class of a mode, here FakeTensorMode.
     supports_higher_order_operators = True

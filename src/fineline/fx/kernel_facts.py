@@ -27,14 +27,14 @@ class WrittenStorages:
 
 
 class KernelFacts:
-    """What the nodes of a graph compute, as far as guards and fake tensors do not tell it."""
+    """Facts about the results of nodes that guards and fake tensors do not determine."""
 
     __slots__ = ("layouts", "unmeasured", "untyped")
 
     def __init__(self) -> None:
-        # Nodes of whose results no guard tells the sizes: what Python reads of them holds for one call.
+        # Nodes whose results have sizes that no guard determines: a size that Python reads of them is valid for one call only.
         self.unmeasured: set[Node] = set()
-        # Nodes that fake tensors have gone through, and of which it is not known whether the kernels take tensors of such types.
+        # Nodes that ran on fakes only: the kernels may refuse the types of their arguments.
         self.untyped: set[Node] = set()
-        # How the kernels lay out what nodes compute, as far as Python code has asked.
+        # The memory layouts that the kernels give to results, as far as Python code has read them.
         self.layouts: dict[Node, Any] = {}

@@ -17,7 +17,7 @@ class NestedGraphs:
         self.parts: dict[str, Any] = {}
         # Graphs that several nodes may run.
         self.modules: dict[str, GraphModule] = {}
-        # ... of the outermost graph: all such graphs at any depth, as backends know them by their names.
+        # In the recorder of the outermost graph: the graphs that several nodes may run, at any depth, because backends identify them by name.
         self.shared: dict[str, GraphModule] = {}
 
     def attributes(self) -> dict[str, Any]:

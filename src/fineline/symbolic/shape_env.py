@@ -32,7 +32,7 @@ class Shapes(ShapeEnv):
         self._interp = weakref.ref(interp)
         self.floats = Floats(self)
         self.draws = Draws(self, breaking_draws)
-        # Symbol -> the frames down to the last line that said something of it.
+        # Symbol -> the frames down to the line that last guarded or specialized it.
         self.stacks: dict[sympy.Symbol, tuple[StackPlace, ...]] = {}
 
     @property

@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 class VaryingSize(Protocol):
-    """How a size varies, as PyTorch's shape environment takes it. ``marked``: because the user has said so."""
+    """A size that varies, with the arguments that PyTorch's shape environment needs. ``marked``: the user marked the dimension."""
 
     @property
     def kind(self) -> DimDynamic: ...
@@ -40,7 +40,7 @@ class VaryingSize(Protocol):
 
 
 class Varying(Protocol):
-    """Which sizes and numbers vary; ``fixed``: the texts of floats that are constants; ``found``: whether there may be any."""
+    """The sizes and numbers that vary. ``fixed``: the texts of floats that are constants. ``found``: whether there may be any."""
 
     fixed: set[str]
 

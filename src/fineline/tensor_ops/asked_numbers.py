@@ -19,6 +19,7 @@ from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, numbers
 from fineline.symbolic.floats import hint
 from fineline.tensor_ops.backing import computing
+from fineline.tensor_ops.speculation import leaves_of
 from fineline.tensor_ops.tensor_operator import TensorOperator
 
 _FLOATS = frozenset({torch.SymFloat})
@@ -86,6 +87,4 @@ class AskedNumbers:
 
 def _tensors(value: Any) -> list[Tensor]:
     """Returns the tensors in ``value``, at any depth of nested tuples and lists."""
-    if is_a(value, Tensor):
-        return [value]
-    return [t for item in value for t in _tensors(item)] if is_a(value, (tuple, list)) else []
+    return [leaf for leaf in leaves_of((value,)) if is_a(leaf, Tensor)]
