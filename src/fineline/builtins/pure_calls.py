@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Iterable
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any
 
@@ -26,6 +27,7 @@ from fineline.policy.decide import Rules
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, contents
+from fineline.tracing.plain_values import UNSYMBOLIC
 from fineline.tracing.segment_trace import SegmentTrace
 
 # Up to this depth CPython's stack, which contains the interpreter's frames, is at least as long as it would be in eager code.
@@ -116,7 +118,10 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
     if not found.is_within(interp.limits.depth):
         return NULL
     if trace.deferred.numbers:
-        for a in (*args, *(kwargs or {}).values()):
+        given = (*args, *(kwargs or {}).values())
+        if trace.deferred.unsymbolic and holds_unsymbolic(trace, given):
+            return NULL
+        for a in given:
             settle(trace, a)
     try:
         result = fn(*args, **kwargs) if kwargs else fn(*args)
@@ -143,6 +148,21 @@ def settle(trace: SegmentTrace, value: Any) -> None:
     if type(value) in (tuple, frozenset):
         for item in value:
             settle(trace, item)
+
+
+def holds_unsymbolic(trace: SegmentTrace, values: Iterable[Any]) -> bool:
+    """Returns whether there is a number among ``values``, or in tuples there, that no symbol stands for and whose guard is deferred.
+
+    CPython would read the whole number, with a program for each value. The interpreter reads it where the code does, for example only a part.
+    """
+    for v in values:
+        if type(v) in UNSYMBOLIC:
+            src = trace.deferred.numbers.get(v)
+            if src is not None and "eq" not in src.checked:
+                return True
+        elif type(v) is tuple and holds_unsymbolic(trace, v):
+            return True
+    return False
 
 
 def find_pure(interp: Interp, fn: FunctionType) -> PureFunction | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend
 
-from fineline.cpython.numpy_scalars import NUMPY_SCALARS
+from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
 from fineline.kinds import is_a
 from fineline.policy.selector import PYBIND
 from fineline.tracing.recreated_classes import HEAP_TYPE
@@ -31,6 +31,8 @@ PINNED = (
 LAZY = (float, int)
 # Numbers that never become symbols.
 UNSYMBOLIC = NUMPY_SCALARS | {complex}
+# Those whose guard waits until the code uses the value: parts of them may be symbols.
+DEFERRED = NUMBERS | {complex}
 
 
 def is_value(v: Any) -> bool:

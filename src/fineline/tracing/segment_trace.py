@@ -40,7 +40,7 @@ from fineline.tracing.identity_guards import (
 )  # fmt: skip
 from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member
 from fineline.tracing.mutation_log import MutationLog
-from fineline.tracing.plain_values import LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, UNSYMBOLIC, VALUES, hashes_plainly, is_value
+from fineline.tracing.plain_values import DEFERRED, LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, UNSYMBOLIC, VALUES, hashes_plainly, is_value
 from fineline.tracing.recreated_classes import HEAP_TYPE, SegmentClasses
 from fineline.tracing.segment_state import SegmentState
 from fineline.tracing.segment_tables import GuardedContainers, Namespaces, SegmentFunctions
@@ -163,7 +163,9 @@ class SegmentTrace:
         if is_a(v, tuple):
             guards.check(src, "len", tuple.__len__(v))
             for i, item in enumerate(tuple.__iter__(v)):
-                self.load(item, guards.access(src, "index", i, item))
+                part = guards.access(src, "index", i, item)
+                if type(item) not in DEFERRED or not self._put_off(item, part):
+                    self.load(item, part)
         elif t is frozenset and is_value(v):
             guards.check(src, "set_eq", v)
         elif is_a(v, (int, float, str, bytes, complex)):
@@ -182,7 +184,15 @@ class SegmentTrace:
                 return number
         elif self.symbols is not None and type(v) in (tuple, torch.Size) and self.symbols.varying.found:
             return self._read_tuple(v, src)
-        return self.load(v, src)
+        return v if type(v) in DEFERRED and self._put_off(v, src) else self.load(v, src)
+
+    def _put_off(self, v: Any, src: Source) -> bool:
+        """Defers the guard on a number that no symbol stands for; returns False if it is guarded, or has another source."""
+        known = self.deferred.numbers.get(v)
+        if known is not src and (known is not None or src.checked):
+            return False
+        self.deferred.put_off(v, src)
+        return True
 
     def _read_tuple(self, v: tuple, src: Source) -> tuple:
         """Returns the tuple or ``torch.Size``, or a copy of it in which symbols replace the numbers that vary."""
@@ -291,11 +301,7 @@ class SegmentTrace:
             return value
         if d in self.mutations.written and self.mutations.is_dirty(d, key):
             return value
-        found = self.guards.access(src, "key", key, value)
-        if type(value) in NUMBERS and (self.deferred.numbers.get(value) is found or not (found.checked or value in self.deferred.numbers)):
-            self.deferred.put_off(value, found)
-            return value
-        return self.read(value, found)
+        return self.read(value, self.guards.access(src, "key", key, value))
 
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
         """Guards that ``key`` is absent from ``d``."""

@@ -9,7 +9,7 @@ import sys
 from types import CellType, FunctionType
 from typing import Any
 
-from fineline.builtins.pure_calls import PureFunction, find_pure, may_hand_over, settle
+from fineline.builtins.pure_calls import PureFunction, find_pure, holds_unsymbolic, may_hand_over, settle
 from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.pure_code import is_plain
 from fineline.bytecode.pure_loops import PureLoop
@@ -130,6 +130,8 @@ class _Entry:
     def _copy(self, value: Any) -> Any:
         """Returns a plain value, or a copy of a container or of an iterator; NULL for other values."""
         if is_plain(value):
+            if self._cap.deferred.unsymbolic and holds_unsymbolic(self._cap, (value,)):
+                return NULL
             settle(self._cap, value)
             return value
         t = type(value)
