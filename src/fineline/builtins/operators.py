@@ -70,6 +70,12 @@ KEY_VIEWS, VALUE_VIEWS, ITEM_VIEWS = (
 )
 
 
+def _ask(interp: Interp, f: Frame, op: Any, name: str, *operands: Any) -> None:
+    """Breaks the graph before an operator that reads the values of numbers, if earlier calls had other values here."""
+    if interp.varying.numbers_vary(interp, f, operands):
+        raise GraphBreak(op, operands, None, "FL448", f"{name} asks for a number that varies")
+
+
 def _scalar(trace: SegmentTrace, a: Any, b: Any) -> bool:
     if type(a) in SCALARS and type(b) in SCALARS:
         if trace.deferred.numbers:
@@ -108,13 +114,13 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             if trace.deferred.numbers:
                 trace.deferred.settle(a)
                 trace.deferred.settle(b)
-            if (op not in ARITHMETIC or not has_symbol(op, (a, b))) and interp.varying.numbers_vary(interp, f, (a, b)):
-                raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+            if op not in ARITHMETIC or not has_symbol(op, (a, b)):
+                _ask(interp, f, op, name, a, b)
             f.stack.append(c_calls.of_few_parts(interp, calculate(op, a, b), op, (a, b)))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
-            if not ANSWERING.isdisjoint((type(a), type(b))) and interp.varying.numbers_vary(interp, f, (a, b)):
-                raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+            if not ANSWERING.isdisjoint((type(a), type(b))):
+                _ask(interp, f, op, name, a, b)
             a, b = settled(a), settled(b)
         elif trace.active:
             f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
@@ -132,8 +138,8 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a tensor and a {type(other).__name__}, whose __getattribute__ sees it")
     if python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
         return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
-    if trace.deferred.unsymbolic and interp.varying.numbers_vary(interp, f, (a, b)):
-        raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+    if trace.deferred.unsymbolic:
+        _ask(interp, f, op, name, a, b)
     fills = op is operator.mod and is_a(a, (str, bytes, bytearray))
     if _joins(trace, op, a, b) or (c_access.may_compare(trace, a) and c_access.may_compare(trace, b) and (not fills or may_print(trace, b))):
         _expand(interp, f, op, a, b, deep=op is not operator.add)
@@ -228,8 +234,8 @@ def _unary(name: str, op: Any) -> Any:
             f.stack.append(calculate(op, a))
             return None
         if type(a) in SCALARS or (not trace.active and not python_method(trace, a, None, name)):
-            if trace.deferred.unsymbolic and type(a) is complex and interp.varying.numbers_vary(interp, f, (a,)):
-                raise GraphBreak(op, (a,), None, "FL448", f"{name} asks for a number that varies")
+            if trace.deferred.unsymbolic and type(a) is complex:
+                _ask(interp, f, op, name, a)
             if trace.deferred.numbers:
                 trace.deferred.settle(a)
             f.stack.append(op(a))
@@ -327,8 +333,8 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
         guard_identity(trace, a, b)
         f.stack.append(op(a, b))
         return None
-    if trace.deferred.unsymbolic and complex in (type(a), type(b)) and interp.varying.numbers_vary(interp, f, (a, b)):
-        raise GraphBreak(op, (a, b), None, "FL448", f"{name} asks for a number that varies")
+    if trace.deferred.unsymbolic and complex in (type(a), type(b)):
+        _ask(interp, f, op, name, a, b)
     if c_access.may_compare(trace, a) and c_access.may_compare(trace, b):
         _expand(interp, f, op, a, b)
         guard_distinct(trace, (a, b))
