@@ -22,7 +22,8 @@ import torch
 import fineline
 from tests.oracle import TWINS, defects
 
-SECONDS = 10
+SECONDS = 10  # of processor time
+WAITING = 120  # of any time, for a test that waits
 
 
 class Late(BaseException):
@@ -45,7 +46,8 @@ def outcome(case: unittest.TestCase, call: Callable[[Callable], None]) -> str:
     """Runs one test with what it sets up; -> "" if it passes."""
     method, text = getattr(case, case._testMethodName), ""
     try:
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(WAITING)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             case.setUp()
             try:
@@ -58,6 +60,7 @@ def outcome(case: unittest.TestCase, call: Callable[[Callable], None]) -> str:
     except (Exception, Late) as error:
         text = f"{type(error).__name__}: {str(error)[:300]}"
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
     return text
 
@@ -103,7 +106,8 @@ def main() -> None:
     parser.add_argument("--twin", default="captured", choices=list(TWINS))
     parser.add_argument("--only", default="", help="run the tests with this in their names alone")
     given = parser.parse_args()
-    signal.signal(signal.SIGALRM, _late)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, _late)
     for name in given.modules:
         ran, failed = run_module(name, given.twin, given.only)
         print(f"{name} [{given.twin}]: {failed} of {ran} fail compiled", flush=True)
