@@ -27,6 +27,8 @@ _MOVING = (
     "scatter_reduce stack take take_along_dim vstack"
 )
 MOVING = frozenset(_MOVING.split())
+# Operators that may write into memory that lies on itself, because they write one value. AOTAutograd's graph writes the sum of the copies.
+_FILLING = frozenset({"fill_", "fill_diagonal_", "index_fill_", "masked_fill_", "zero_"})
 
 
 def refusal(targets: Iterable[Any], history: bool) -> str:
@@ -39,6 +41,11 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
     if any(map(lies_on_itself, _tensors(targets))):
         return "writes into memory that lies on itself"
     return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
+
+
+def fills_itself(fn: Any, targets: Iterable[Any]) -> bool:
+    """Returns whether an operator writes into memory that lies on itself, and PyTorch's kernel allows it."""
+    return getattr(fn, "__name__", "") in _FILLING and any(map(lies_on_itself, _tensors(targets)))
 
 
 def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:

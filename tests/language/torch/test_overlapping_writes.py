@@ -1,4 +1,4 @@
-"""Writes that eager code refuses, as the operator reads the memory that it writes: at each size, and behind compilers that carry them out."""
+"""Writes that eager code refuses at each size, and behind compilers that make them: into memory that the operator reads, or that lies on itself."""
 
 from __future__ import annotations
 
@@ -46,6 +46,14 @@ def with_gaps(y):
     y[0:4:2].mul_(y[1:5:2])
 
 
+def expanded(y):
+    return y[:1].expand(y.shape[0])
+
+
+def item_of_expanded(y):
+    expanded(y)[:] = y
+
+
 BODIES: dict[str, Callable[[torch.Tensor], Any]] = {
     "add_": lambda y: y[1:].add_(y[:-1]),
     "copy_": lambda y: y[1:].copy_(y[:-1]),
@@ -66,6 +74,16 @@ BODIES: dict[str, Callable[[torch.Tensor], Any]] = {
     "disjoint": disjoint,
     "all of it": all_of_it,
     "with gaps": with_gaps,
+    "expanded: mul_": lambda y: expanded(y).mul_(0.5),
+    "expanded: copy_": lambda y: expanded(y).copy_(y),
+    "expanded: clamp_": lambda y: expanded(y).clamp_(max=1),
+    "expanded: addcmul_": lambda y: expanded(y).addcmul_(y, y),
+    "expanded: out": lambda y: torch.add(y, y, out=expanded(y)),
+    "expanded: foreach": lambda y: torch._foreach_mul_([expanded(y)], 2),
+    "expanded: an item set": item_of_expanded,
+    "expanded: fill_": lambda y: expanded(y).fill_(3),
+    "expanded: zero_": lambda y: expanded(y).zero_(),
+    "expanded: masked_fill_": lambda y: expanded(y).masked_fill_(y > 2, 3),
 }
 
 # Eager code makes these writes, and AOTAutograd's graph other operators for them: a new tensor, and a copy.
@@ -101,8 +119,9 @@ def register(name: str, handled: bool) -> None:
 
 for each in BODIES:
     register(each, True)
-for each in ("add_", "mul out", "an item set", "scatter_"):
-    register(each, False)
+for each in BODIES:
+    if each in ("add_", "mul out", "an item set", "scatter_") or each.startswith("expanded"):
+        register(each, False)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
