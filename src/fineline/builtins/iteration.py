@@ -27,7 +27,7 @@ from fineline.objects.carried_iterators import STANDING, CarriedIterator, EndsAf
 from fineline.objects.deferred_texts import given
 from fineline.objects.list_iterators import next_item
 from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
-from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
+from fineline.objects.type_info import ABSENT, MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.rules import call_ruled
@@ -83,7 +83,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
     if is_a(obj, enum.EnumMeta) and obj not in trace.classes.local:
         return interp.finish(f, iter(list(obj)), then)
     info = type_info(trace, t)
-    method = info.look(trace, "__iter__")[1]
+    kind, method = info.look(trace, "__iter__")
     if in_python(method):
         return call_special(interp, f, method, obj, "__iter__", then=Delivery(_an_iterator, then))
     if method is not None:
@@ -92,7 +92,8 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         if obj in trace.made and hasattr(t, "__next__"):
             return interp.finish(f, obj, then)
         raise GraphBreak(iter, (obj,), None, "FL415", f"iterating over a {t.__name__}")
-    if is_a(info.look(trace, "__getitem__")[1], types.FunctionType):
+    # A class whose ``__iter__`` is None has no iterator, even if it has items.
+    if kind == ABSENT and is_a(info.look(trace, "__getitem__")[1], types.FunctionType):
         return interp.call(f, ITER_SEQUENCE, [obj], None, Delivery(c_calls.stand_in, then))
     return interp.finish(f, iter(obj), then)
 

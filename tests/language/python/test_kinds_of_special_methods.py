@@ -241,6 +241,65 @@ def sequences_with_answers_of_their_own(x):
     return x + 1, repr(told), d == {Item(1): 1, Item(2): 2}, dict.__eq__(d, {Item(1): 1}), dict.__ne__(d, {Item(1): 1})
 
 
+class Full:
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, at):
+        if at > 2:
+            raise IndexError
+        return at
+
+    def __iter__(self):
+        return iter([1, 2])
+
+    def __contains__(self, item):
+        return True
+
+    def __reversed__(self):
+        return iter([3])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        return None
+
+    def __add__(self, other):
+        return 1
+
+    def __hash__(self):
+        return 1
+
+    def __call__(self):
+        return 2
+
+
+def entered(obj):
+    with obj:
+        return 1
+
+
+def star(obj):
+    first, *rest = obj
+    return first, rest, [*obj], [item for item in obj]
+
+
+USES = [iter, list, sum, reversed, hash, len, callable, entered, star, lambda obj: obj + 1, lambda obj: obj(), lambda obj: 7 in obj]
+
+
+def used(obj):
+    return [text if type(text) is not Full and not hasattr(text, "__next__") else "an iterator" for text in [call(use, obj) for use in USES]]
+
+
+@table.snippet(breaks=True)
+def special_methods_that_are_none(x):
+    found = []
+    for name in ("__len__", "__iter__", "__contains__", "__reversed__", "__enter__", "__exit__", "__add__", "__hash__", "__call__", "__getitem__"):
+        found.append((name, used(type("Empty", (Full,), {name: None})())))
+    return x + 1, repr(found)
+
+
 ODD = OddList([Item(1), Item(2)])
 
 
