@@ -43,9 +43,12 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
     return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
 
 
-def fills_itself(fn: Any, targets: Iterable[Any]) -> bool:
-    """Returns whether an operator writes into memory that lies on itself, and PyTorch's kernel allows it."""
-    return getattr(fn, "__name__", "") in _FILLING and any(map(lies_on_itself, _tensors(targets)))
+def overlap_is_unchecked(fn: Any, targets: Iterable[Any], real: bool) -> bool:
+    """Returns whether an operator writes into memory that lies on itself, and its run does not raise for it.
+
+    Fake kernels do not check this; ``real`` ones allow it for operators that write one value.
+    """
+    return (not real or getattr(fn, "__name__", "") in _FILLING) and any(map(lies_on_itself, _tensors(targets)))
 
 
 def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
