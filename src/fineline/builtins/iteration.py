@@ -100,7 +100,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
 
 def _an_iterator(interp: Interp, f: Frame, it: Any, then: Delivery | None) -> Frame | None:
     """Checks and delivers the result of an ``__iter__`` that is written in Python."""
-    if not is_a(it, InterpretedGenerator) and special_method(interp.trace, type(it), "__next__") is None:
+    if not is_a(it, InterpretedGenerator) and special_method(interp.trace, type(it), "__next__") is MISSING:
         raise TypeError(f"iter() returned non-iterator of type '{type(it).__name__}'")
     return interp.finish(f, it, then)
 

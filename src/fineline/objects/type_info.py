@@ -196,8 +196,11 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
 
 
 def special_method(trace: SegmentTrace, t: type, name: str) -> Any:
-    """Returns the attribute ``name`` of a class and its bases, guarded while a segment is captured."""
-    return type_info(trace, t).look(trace, name)[1] if trace.active else raw_lookup(t, name)
+    """Returns the attribute ``name`` of a class and its bases, MISSING if there is none; guarded while a segment is captured."""
+    if not trace.active:
+        return raw_lookup(t, name)
+    kind, descr = type_info(trace, t).look(trace, name)
+    return MISSING if kind == ABSENT else descr
 
 
 def in_python(method: Any) -> bool:

@@ -285,7 +285,7 @@ def star(obj):
     return first, rest, [*obj], [item for item in obj]
 
 
-USES = [iter, list, sum, reversed, hash, len, callable, entered, star, lambda obj: obj + 1, lambda obj: obj(), lambda obj: 7 in obj]
+USES = [iter, list, sum, reversed, hash, len, callable, entered, star, lambda obj: obj + 1, lambda obj: obj(), lambda obj: 7 in obj, lambda obj: max(*obj), next]
 
 
 def used(obj):
@@ -295,7 +295,7 @@ def used(obj):
 @table.snippet(breaks=True)
 def special_methods_that_are_none(x):
     found = []
-    for name in ("__len__", "__iter__", "__contains__", "__reversed__", "__enter__", "__exit__", "__add__", "__hash__", "__call__", "__getitem__"):
+    for name in ("__len__", "__iter__", "__contains__", "__reversed__", "__enter__", "__exit__", "__add__", "__hash__", "__call__", "__getitem__", "__next__"):
         found.append((name, used(type("Empty", (Full,), {name: None})())))
     return x + 1, repr(found)
 

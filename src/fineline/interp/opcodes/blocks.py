@@ -16,7 +16,7 @@ from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.copying import mark_made
-from fineline.objects.type_info import ABSENT, MISSING, raw_lookup, type_info
+from fineline.objects.type_info import MISSING, raw_lookup, special_method
 from fineline.tracing.interp import Interp
 from fineline.tracing.tracebacks import traceback_of
 
@@ -175,12 +175,7 @@ def LOAD_ASSERTION_ERROR(interp: Interp, f: Frame, arg: int) -> None:
 # -- with --------------------------------------------------------------------------------------------------------------
 def _bound(interp: Interp, obj: Any, name: str) -> Any:
     """Returns a special method, bound; MISSING if the class has none."""
-    trace, t = interp.trace, type(obj)
-    if trace.active:
-        kind, descr = type_info(trace, t).look(trace, name)
-        descr = MISSING if kind == ABSENT else descr
-    else:
-        descr = raw_lookup(t, name)
+    descr = special_method(interp.trace, type(obj), name)
     if descr is MISSING:
         return MISSING
     if is_a(descr, types.FunctionType):

@@ -304,7 +304,7 @@ def CALL_FUNCTION_EX(interp: Interp, f: Frame, arg: int) -> Frame | None:
     fn, args, kwargs = spread(f, arg)
     if type(args) is not tuple:
         ways = [special_method(interp.trace, type(args), name) for name in ("__iter__", "__getitem__")]
-        if all([way is None or way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):
+        if all([way is MISSING for way in ways]) and not is_a(args, InterpretedGenerator):
             raise TypeError(f"{protocols.described_call(fn)} argument after * must be an iterable, not {type(args).__name__}")
         return interp.call(f, protocols.listed, [args], None, Delivery(_call_listed, None, fn, kwargs))
     return _call_listed(interp, f, args, None, fn, kwargs)
