@@ -16,6 +16,7 @@ from fineline.fake.fake_tensors import DATA_DEPENDENT
 from fineline.frames.graph_breaks import Restart
 from fineline.fx.output_fixups import untracked
 from fineline.guards.facts import storage_of
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.tensor_ops.backing import computing
 from fineline.tracing.interp import Interp
@@ -27,8 +28,7 @@ _MOVING = (
     "scatter_reduce stack take take_along_dim vstack"
 )
 MOVING = frozenset(_MOVING.split())
-# Operators that may write into memory that lies on itself, because they write one value. AOTAutograd's graph writes the sum of the copies.
-_FILLING = frozenset({"fill_", "fill_diagonal_", "index_fill_", "masked_fill_", "zero_"})
+_SETITEM = IdentitySet((operator.setitem, Tensor.__setitem__))
 
 
 def refusal(targets: Iterable[Any], history: bool) -> str:
@@ -38,17 +38,25 @@ def refusal(targets: Iterable[Any], history: bool) -> str:
     """
     if not torch.is_inference_mode_enabled() and any(map(untracked, _tensors(targets))):
         return "writes into an inference tensor outside of an inference mode"
-    if any(map(lies_on_itself, _tensors(targets))):
-        return "writes into memory that lies on itself"
     return "writes into a leaf that requires a gradient, or a view" if history and any(map(_refused, _tensors(targets))) else ""
 
 
-def overlap_is_unchecked(fn: Any, targets: Iterable[Any], real: bool) -> bool:
-    """Returns whether an operator writes into memory that lies on itself, and its run does not raise for it.
+def writes_over_itself(interp: Interp, fn: Any, targets: Iterable[Any], args: Any) -> bool:
+    """Returns whether an operator writes several elements into one place in memory.
 
-    Fake kernels do not check this; ``real`` ones allow it for operators that write one value.
+    PyTorch's kernels refuse most of these writes, but fake kernels check nothing. Where eager code makes the write, AOTAutograd's graph
+    does not: it fails, or writes the sum of the elements.
     """
-    return (not real or getattr(fn, "__name__", "") in _FILLING) and any(map(lies_on_itself, _tensors(targets)))
+    if not any(map(lies_on_itself, _tensors(targets))):
+        return False
+    if fn not in _SETITEM or any(True for _ in _all_tensors([args[1]])):
+        return True
+    # The item may be a part that does not lie on itself.
+    with computing(interp):
+        try:
+            return lies_on_itself(interp.backing.run_on_fakes(operator.getitem, args[:2], None))
+        except DATA_DEPENDENT:
+            return True
 
 
 def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: Any, kwargs: dict | None) -> bool:
@@ -65,17 +73,17 @@ def reads_what_it_writes(interp: Interp, fn: Any, targets: Iterable[Any], args: 
     if not read:
         return False
     moving = getattr(fn, "__name__", "").partition(".")[0].strip("_") in MOVING
-    if fn is operator.setitem or fn is Tensor.__setitem__:
+    if fn in _SETITEM:
         moving = any(True for _ in _all_tensors([args[1]]))
     with computing(interp):
         try:
-            if not moving and (fn is operator.setitem or fn is Tensor.__setitem__):
+            if not moving and fn in _SETITEM:
                 written = [interp.backing.run_on_fakes(operator.getitem, args[:2], None)]
             pairs = [(interp.backing.memory(interp, a), interp.backing.memory(interp, b)) for a in written for b in read]
             return any([_overlap(a, b, moving) for a, b in pairs])
         except DATA_DEPENDENT:
             # Only the run knows the memory of this item. Code that writes at an index in a tensor mostly writes what it read at this index.
-            return fn is not operator.setitem and fn is not Tensor.__setitem__
+            return fn not in _SETITEM
 
 
 def _all_tensors(items: Iterable[Any]) -> Iterator[Tensor]:
@@ -151,10 +159,20 @@ def _refused(t: Tensor) -> bool:
 
 
 def lies_on_itself(t: Tensor) -> bool:
-    """Returns whether several elements of ``t`` share one place in memory, as in the result of ``expand``."""
-    # Never asks a symbol: no symbol stands for a stride of zero.
-    layers = zip(t.shape, t.stride(), strict=True) if t.layout is torch.strided and not t.is_nested else ()
-    return any([type(stride) is int and stride == 0 and (type(n) is not int or n > 1) for n, stride in layers])
+    """Returns whether several elements of ``t`` may share one place in memory, as in the results of ``expand`` and ``as_strided``.
+
+    It never asks a symbol. No symbol stands for a stride of zero; what lies in a dimension with a symbolic stride is taken to lie apart.
+    """
+    if t.layout is not torch.strided or t.is_nested or any([type(n) is int and n == 0 for n in t.shape]):
+        return False
+    layers = [(stride, type(n) is not int, n) for n, stride in zip(t.shape, t.stride(), strict=True) if type(stride) is int and (type(n) is not int or n > 1)]
+    # The distance from the first to the last element in the dimensions with smaller strides.
+    reach = 0
+    for stride, symbolic, n in sorted(layers, key=operator.itemgetter(0, 1)):
+        if stride <= reach:
+            return True
+        reach += 0 if symbolic else stride * (n - 1)
+    return False
 
 
 def _still(refused: bool, t: Tensor) -> bool:

@@ -26,7 +26,7 @@ from fineline.symbolic.arithmetic import holds, settle_all
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.composites import CompositeWatch
 from fineline.tensor_ops.data_dependent_shapes import by_data, may_be_by_data, splits
-from fineline.tensor_ops.refused_writes import guard_writes, overlap_is_unchecked, reads_what_it_writes, refusal
+from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal, writes_over_itself
 from fineline.tensor_ops.requires_grad import dormant
 from fineline.tensor_ops.size_arguments import SUBSCRIPTS, subscript
 from fineline.tensor_ops.speculation import settle_raising, writes_outside, writes_too_soon
@@ -202,7 +202,7 @@ class TensorOperator:
         # An error that the user's code does not handle is raised as it is, and the capture makes no program.
         if handled and (refused := refusal(targets, history)):
             raise self.graph_break("FL503", refused)
-        if overlap_is_unchecked(self.fn, targets, interp.backing.real):
+        if writes_over_itself(interp, self.fn, targets, self.args):
             raise self.graph_break("FL503", "writes into memory that lies on itself")
         if not interp.backing.real and interp.trace.active and reads_what_it_writes(interp, self.fn, targets, self.args, self.kwargs):
             raise self.graph_break("FL503", "reads memory that it writes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -84,10 +85,19 @@ BODIES: dict[str, Callable[[torch.Tensor], Any]] = {
     "expanded: fill_": lambda y: expanded(y).fill_(3),
     "expanded: zero_": lambda y: expanded(y).zero_(),
     "expanded: masked_fill_": lambda y: expanded(y).masked_fill_(y > 2, 3),
+    "expanded: tril_": lambda y: y[:1].expand(3, 3).tril_(),
+    "expanded: foreach zero": lambda y: torch._foreach_zero_([expanded(y)]),
+    "expanded: full out": lambda y: torch.full((y.shape[0],), 3.0, out=expanded(y)),
+    "expanded: one item": lambda y: operator.setitem(expanded(y), 2, y[3]),
+    "expanded: a view of one item": lambda y: expanded(y)[2].mul_(3),
+    "expanded: items by a mask": lambda y: operator.setitem(expanded(y), y > 4, 7),
+    "strides of one": lambda y: y.as_strided((3, 2), (1, 1)).mul_(2),
+    "strides of one, filled": lambda y: y.as_strided((3, 2), (1, 1)).fill_(2),
+    "windows": lambda y: y.unfold(0, 2, 1).mul_(2),
 }
 
 # Eager code makes these writes, and AOTAutograd's graph other operators for them: a new tensor, and a copy.
-WRITTEN = frozenset({"disjoint", "all of it", "with gaps"})
+WRITTEN = frozenset({"disjoint", "all of it", "with gaps", "expanded: one item", "expanded: a view of one item"})
 
 
 def register(name: str, handled: bool) -> None:
@@ -120,7 +130,7 @@ def register(name: str, handled: bool) -> None:
 for each in BODIES:
     register(each, True)
 for each in BODIES:
-    if each in ("add_", "mul out", "an item set", "scatter_") or each.startswith("expanded"):
+    if each in ("add_", "mul out", "an item set", "scatter_") or each.startswith(("expanded", "strides", "windows")):
         register(each, False)
 
 
