@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--self-check", action="store_true", help="compile nothing: shows that each program is valid and deterministic")
     group.addoption("--write-golden", action="store_true", help="write the lines of the golden files instead of comparing with them")
     group.addoption("--engine", default="fineline", choices=["fineline", "identity", "dynamo"], help="what compiles the programs")
+    group.addoption("--share", default="0/1", metavar="K/N", help="the K-th of N equal parts of the tests, K from 0")
     group.addoption("--strict-graphs", action="store_true", help="programs without the mark `breaks` must give one graph per capture")
 
 
@@ -92,9 +95,16 @@ def meant(item: pytest.Item) -> bool:
     return only is None or params.get("twin") not in oracle.TWINS or params["twin"] in only
 
 
+def shared(config: pytest.Config, item: pytest.Item) -> bool:
+    """Returns whether the item lies in the part of the tests that --share names. The names decide, so a part is the same on each machine."""
+    part, parts = map(int, str(config.getoption("--share")).split("/"))
+    return zlib.crc32(item.nodeid.encode()) % parts == part
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.hook.pytest_deselected(items=[item for item in items if not meant(item)])
-    items[:] = filter(meant, items)
+    chosen = [meant(item) and shared(config, item) for item in items]
+    config.hook.pytest_deselected(items=[item for item, runs in zip(items, chosen, strict=True) if not runs])
+    items[:] = itertools.compress(items, chosen)
     if config.getoption("--twins") == "fast":
         for item in items:
             if "later" in item.keywords:

@@ -42,7 +42,7 @@ class Fuzz:
         program = program_of(source)
         self.programs += 1
         for twin in self.twins:
-            faulthandler.dump_traceback_later(120, exit=True)
+            faulthandler.dump_traceback_later(600, exit=True)  # seconds that pass: a machine with other work may take minutes for one
             try:
                 calls = oracle.check(program, twin)
             except AssertionError as error:
