@@ -37,17 +37,26 @@ def _container_init(call: Call) -> Frame | None:
     obj, rest = call.args[0], call.args[1:]
     if not trace.active or (not rest and not call.kwargs):
         return call.run_natively()
-    update = next(u for t, u in UPDATES if is_a(obj, t))
-    if len(obj) or obj not in trace.made or (is_a(obj, collections.deque) and (len(rest) > 1 or call.kwargs)):
+    base, update = next(row for row in UPDATES if is_a(obj, row[0]))
+    if len(obj) or obj not in trace.made or (base is collections.deque and (len(rest) > 1 or call.kwargs)):
         raise call.graph_break("FL411", f"{type(obj).__name__}.__init__ of a container that is in use")
-    if is_a(obj, collections.defaultdict):
-        obj.default_factory = rest[0]
-        rest = rest[1:]
-    return call.instead(update, [obj, *rest], call.kwargs)
+    # C checks the arguments, in a call in which the iterable is empty. It also sets the default factory.
+    before, iterable, others = _around_iterable(base, rest)
+    named = None if issubclass(base, dict) else call.kwargs
+    base.__init__(obj, *before, *[() for _ in iterable], *others, **(named or {}))
+    kwargs = call.kwargs if issubclass(base, dict) else None
+    return call.instead(update, [obj, *iterable], kwargs) if iterable or kwargs else call.finish(None)
 
 
-UPDATES = (
+def _around_iterable(base: type, args: list) -> tuple[list, list, list]:
+    """Returns the arguments of a container's ``__init__`` in three parts: those before the iterable, the iterable if it is there, and those after it."""
+    place = 1 if base is collections.defaultdict else 0
+    return args[:place], args[place : place + 1], args[place + 1 :]
+
+
+UPDATES: tuple[tuple[type, Any], ...] = (
     (list, list.extend),
+    (collections.defaultdict, dict.update),
     (collections.OrderedDict, collections.OrderedDict.update),
     (dict, dict.update),
     (set, set.update),

@@ -18,7 +18,7 @@ from fineline.tracing.recreated_classes import HEAP_TYPE
 NEVER_CALLED = 1 << 7
 SCALARS = (int, float, str, bytes, complex)
 # C types whose objects are filled after they have been made.
-FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict)
+FILLED = (object, dict, list, set, bytearray, OrderedDict, defaultdict, deque)
 
 
 def exception(r: ProgramText, v: BaseException) -> str:
@@ -78,8 +78,6 @@ def _new(r: ProgramText, v: Any, make: str, base: Any) -> str:
         return f"{base.__name__}.__new__({make}, {r.pack(base.__iter__(v))})"
     if base in SCALARS:
         return f"{base.__name__}.__new__({make}, {r.expr(PLAIN_VALUE[base](v))})"
-    if base is deque:
-        return f"{make}.__new__({make})"
     if base in FILLED:
         return f"{r.constant(base, base.__name__)}.__new__({make})"
     raise NotReconstructible(f"a {type(v).__qualname__}, whose memory {base.__name__} lays out")

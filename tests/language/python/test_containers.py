@@ -548,6 +548,58 @@ for name, copied in COPIES.items():
     table.programs[-1].name = f"a_number_written_over_{name}"
 
 
+class NewList(list):
+    def __new__(cls, *args: Any, **kwargs: Any) -> NewList:
+        return super().__new__(cls)
+
+
+class NewDeque(collections.deque):
+    def __new__(cls, *args: Any, note: str) -> NewDeque:
+        made = super().__new__(cls)
+        made.note = note
+        return made
+
+    def __init__(self, *args: Any, note: str) -> None:
+        super().__init__(*args)
+
+
+BASES = (list, set, dict, collections.OrderedDict, collections.defaultdict, collections.deque, bytearray)
+MADE = (*BASES, *[type(f"My{base.__name__}", (base,), {}) for base in BASES], NewList)
+CALLS = (
+    lambda kind: kind(a=1),
+    lambda kind: kind(5),
+    lambda kind: kind(None),
+    lambda kind: kind(list, []),
+    lambda kind: kind(list, {1: 2}, a=3),
+    lambda kind: kind([(1, 2)]),
+    lambda kind: kind([(1, 2)], a=3),
+    lambda kind: kind([], [], []),
+    lambda kind: kind([1, 2, 3], maxlen=2),
+    lambda kind: kind([1, 2, 3], 2),
+    lambda kind: kind("abc"),
+)
+
+
+@table.snippet(breaks=True)
+def containers_called_with_all_kinds_of_arguments(x):
+    found = []
+    for kind in MADE:
+        for call in CALLS:
+            try:
+                made = call(kind)
+                found.append((made, getattr(made, "default_factory", None), getattr(made, "maxlen", None)))
+            except (TypeError, ValueError) as error:
+                found.append(repr(error))
+    return x * 2, found
+
+
+@table.snippet(breaks=True, min_graphs=0)
+def a_deque_with_a_new_of_its_own(x):
+    made = NewDeque([x, 2], note="here")
+    print(end="")
+    return made, made.note
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_containers(program: Program, twin: str) -> None:
     check(program, twin)
