@@ -22,6 +22,8 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 MOST_FILES = 24
 # Lines a file may have. A subject, not a length, decides where a file is cut: this bound only catches a file that has grown several.
 LONGEST = 900
+# Lines a function may have.
+LONGEST_FUNCTION = 70
 # Attributes that a class may have. One with more holds several subjects, each of which is to be a class of its own.
 MOST_ATTRIBUTES = 15
 # Those that are one table, or what somebody else has laid out.
@@ -93,6 +95,12 @@ def attributes(cls: ast.ClassDef) -> set[str]:
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == own:
                     found.add(node.attr)
     return found
+
+
+def test_no_function_is_too_long() -> None:
+    functions = [(path, node) for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lengths = {f"{name(path)}.{node.name}": (node.end_lineno or 0) - node.lineno + 1 for path, node in functions}
+    assert {function: lines for function, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
 
 
 def test_no_class_has_too_many_attributes() -> None:

@@ -153,11 +153,7 @@ class SegmentTrace:
             return v
         self.adopt(v, src)
         if is_a(v, Tensor):
-            facts = tensor_facts(v) if self.symbols is None else self.symbols.facts(v, src)
-            if t not in PLAIN_TENSORS and self._recreated(t, src):
-                self.check_type(src, t)
-                facts = facts._replace(cls=None)
-            guards.tensor(src, facts)
+            self._guard_tensor(v, src)
             return v
         self.check_type(src, t)
         if is_a(v, tuple):
@@ -175,6 +171,13 @@ class SegmentTrace:
         elif t in GETTERS:
             guards.check(src, "is", v)
         return v
+
+    def _guard_tensor(self, tensor: Tensor, src: Source) -> None:
+        facts = tensor_facts(tensor) if self.symbols is None else self.symbols.facts(tensor, src)
+        if type(tensor) not in PLAIN_TENSORS and self._recreated(type(tensor), src):
+            self.check_type(src, type(tensor))
+            facts = facts._replace(cls=None)
+        self.guards.tensor(src, facts)
 
     def read(self, v: Any, src: Source) -> Any:
         """Registers a value that the code continues with; returns a symbol instead of a number that may vary."""
