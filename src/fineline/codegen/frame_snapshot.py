@@ -40,8 +40,8 @@ from fineline.identity import AddressMap, AddressSet
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.objects.c_access import ITERATORS
-from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in
-from fineline.objects.iterator_stand_ins import KINDS, table_recipe
+from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in, readers_in
+from fineline.objects.iterator_stand_ins import KINDS, WRITTEN, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.mutation_log import EMPTY, contents
@@ -212,6 +212,10 @@ class _Suspended:
         return held
 
 
+# What may read C iterators.
+_READING = READERS | WRITTEN | {CellType}
+
+
 class _Iterators:
     """The C iterators, described by their containers and positions, so that their next items are guarded like any value."""
 
@@ -233,9 +237,8 @@ class _Iterators:
     def note_readers(self, frames: Iterable[Frame]) -> None:
         """Notes the iterators that others in the variables and stacks of ``frames`` read."""
         for frame in frames:
-            if not READERS.isdisjoint(map(type, frame.local)) or not READERS.isdisjoint(map(type, frame.stack)):
-                found = [it for v in (*frame.local, *frame.stack) if type(v) in READERS for it in iterators_in(v)]
-                self._read.update(found)
+            if not _READING.isdisjoint(map(type, frame.local)) or not _READING.isdisjoint(map(type, frame.stack)):
+                self._read.update([it for reader in readers_in((*frame.local, *frame.stack)) for it in iterators_in(reader)])
 
     def note_alone(self, held: list[Any]) -> None:
         """Notes the iterators over ranges to which only ``held`` refers, a frame's variables or its stack."""

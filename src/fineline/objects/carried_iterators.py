@@ -10,12 +10,12 @@ import gc
 import itertools
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CellType, MappingProxyType
 from typing import Any
 
 from fineline.cpython.polyfill_iterators import Lazy
-from fineline.identity import IdentityMap
+from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import VIEWS
 
@@ -36,6 +36,9 @@ HOLDERS: frozenset[type] = frozenset(
         itertools.combinations_with_replacement,
     }
 )  # fmt: skip
+# Containers that may hold iterators.
+HELD: tuple[type, ...] = (list, tuple, dict, set, frozenset)
+ENDLESS: frozenset[type] = frozenset({itertools.repeat, itertools.count})
 CARRIABLE = OVER_CONTAINERS | READERS | HOLDERS
 INSIDE = CARRIABLE | {type(iter(range(0)))}
 
@@ -140,6 +143,7 @@ def _copy(it: Any, copies: IdentityMap[Any]) -> Any:
         return copies[it]
     make, args, *state = it.__reduce__()
     if type(it) in READERS:
+        _not_yet_reached(it)
         args, state = _copies(args, copies), [_copies(state[0], copies)] if state and type(it) is itertools.chain else state
     new = copies[it] = make(*args)
     if state and state[0] is not None:
@@ -151,13 +155,36 @@ def _copies(parts: tuple, copies: IdentityMap[Any]) -> tuple:
     return tuple([_copy(x, copies) if type(x) in INSIDE else x for x in parts])
 
 
+def _not_yet_reached(it: Any) -> list[Any]:
+    """Returns what a chain will iterate over after what it iterates over now; nothing for another iterator.
+
+    Raises TypeError if an iterator is among this: a copy of the chain would advance it. So it does if the chain may have no end.
+    """
+    reduced = it.__reduce__() if type(it) is itertools.chain else ()
+    if len(reduced) < 3:
+        return []
+    source = reduced[2][0]
+    if any([type(x) in ENDLESS for x in (source, *iterators_in(source))]):
+        raise TypeError("a chain without end can't be copied")
+    found = list(_copy(source, IdentityMap()))
+    if any([hasattr(type(x), "__next__") for x in found]):
+        raise TypeError("a chain of iterators can't be copied")
+    return found
+
+
 def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callable[[Any], bool]) -> bool:
     """Returns whether a graph break can carry ``it``: only ``it`` reads the iterators in it, and it can be rebuilt before the break's writes.
 
     ``is_written``: whether the segment has written to a container; ``is_taken_apart``: whether no program can rebuild a container as a whole.
     """
     inner = iterators_in(it)
-    if any([type(x) not in INSIDE for x in inner]) or any([(type(x) is not list and is_written(x)) or is_taken_apart(x) for x in containers_of(it)]):
+    if any([type(x) not in INSIDE for x in inner]):
+        return False
+    try:
+        _copy(it, IdentityMap())
+    except TypeError:
+        return False
+    if any([(type(x) is not list and is_written(x)) or is_taken_apart(x) for x in containers_of(it)]):
         return False
     places = Counter(map(id, inner))
     # Each place holds a reference, and so does each entry of ``inner``; the loop and the call of getrefcount hold one each.
@@ -165,14 +192,33 @@ def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callab
 
 
 def iterators_in(it: Any) -> list[Any]:
-    """Returns the iterators that ``it`` reads, and those that they read."""
+    """Returns the iterators that ``it`` reads now or later, and those that they read."""
+    if type(it) not in READERS:
+        return []
+    # Without iterating over the tuple: that of `zip_longest` has NULL items for ended iterators, which Python code must not see.
+    parts = [y for x in gc.get_referents(it) for y in (gc.get_referents(x) if type(x) is tuple else (x,))]
+    if type(it) is itertools.chain:
+        # It will read the items of its source, which may be iterators.
+        parts += [x for source in parts for held in gc.get_referents(source) if is_a(held, HELD) for x in gc.get_referents(held)]
     found: list[Any] = []
-    if type(it) in READERS:
-        # Without iterating over the tuple: that of `zip_longest` has NULL items for ended iterators, which Python code must not see.
-        parts = [y for x in gc.get_referents(it) for y in (gc.get_referents(x) if type(x) is tuple else (x,))]
-        for part in parts:
-            if hasattr(type(part), "__next__"):
-                found += [part, *iterators_in(part)]
+    for part in parts:
+        if hasattr(type(part), "__next__"):
+            found += [part, *iterators_in(part)]
+    return found
+
+
+def readers_in(held: Iterable[Any]) -> list[Any]:
+    """Returns the C iterators that read others: those in variables, which may be cells, and those that stand-ins read."""
+    found, seen, rest = [], IdentitySet(), [*held]
+    while rest:
+        v = rest.pop()
+        if type(v) in READERS:
+            found.append(v)
+        elif type(v) is CellType:
+            rest += gc.get_referents(v)
+        elif is_a(v, Lazy) and type(v) not in STANDING and v not in seen:
+            seen.add(v)
+            rest += [y for x in vars(v).values() for y in (x if type(x) in (tuple, list) else (x,))]
     return found
 
 
@@ -182,8 +228,7 @@ def containers_of(it: Any) -> list[Any]:
     for part in (it, *iterators_in(it)):
         if type(part) not in READERS:
             found += gc.get_referents(part)
-        elif type(part) is itertools.chain and len(reduced := part.__reduce__()) > 2:
-            # The containers that the chain has not reached yet, or the containers of views among them.
-            for later in _copy(reduced[2][0], IdentityMap()):
-                found += [later, *(gc.get_referents(later) if type(later) in VIEWS else ())]
-    return [x for x in found if is_a(x, (list, tuple, dict, set, frozenset, bytearray))]
+        for later in _not_yet_reached(part):
+            # The container of a view, too.
+            found += [later, *(gc.get_referents(later) if type(later) in VIEWS else ())]
+    return [x for x in found if is_a(x, (*HELD, bytearray))]

@@ -281,6 +281,35 @@ def a_chain_of_keys_with_their_own_hash() -> Any:
     return fn, held
 
 
+# Chains whose iterators the chain has not reached at a graph break.
+CHAINS = {
+    "in_a_chain": lambda it, rest: itertools.chain.from_iterable(itertools.chain((it,), rest)),
+    "of_the_rest": lambda it, rest: itertools.chain.from_iterable(itertools.chain(rest)),
+    "in_a_list": lambda it, rest: itertools.chain([0], it, *rest),
+    "in_a_dict": lambda it, rest: itertools.chain.from_iterable({1: it, 2: [5]}.values()),
+    "that_is_limited": lambda it, rest: itertools.islice(itertools.chain(*rest, it), 6),
+    "without_end": lambda it, rest: itertools.islice(itertools.chain.from_iterable(itertools.repeat([*it, 3])), 9),
+}
+for name, chain in CHAINS.items():
+    for taken in (0, 2):
+
+        @table.program(breaks=True)
+        def a_chain_of_iterators(chain=chain, taken=taken):
+            def fn(x):
+                it, rest = iter([1, 2, 3]), iter([[7, 8], [9]])
+                chained = chain(it, rest)
+                y = x * 2
+                first = [next(chained) for _ in range(taken)]
+                graph_break()
+                middle = next(chained)
+                graph_break()
+                return y * 3, first, middle, list(chained), list(it), list(rest)
+
+            return fn
+
+        table.programs[-1].name = f"a_chain_of_iterators_{name}_{taken}_taken"
+
+
 @table.program(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0)
 def tensors_that_have_been_moved():
     held = deque([torch.zeros(2), torch.ones(2), torch.zeros(2)])
