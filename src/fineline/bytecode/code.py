@@ -8,8 +8,10 @@ import dis
 import inspect
 from collections.abc import Iterator
 from types import CodeType
-from typing import NamedTuple
 
+from fineline.bytecode.instructions import Handler, Instruction, jumps
+from fineline.bytecode.lowering import lower
+from fineline.bytecode.version import CURRENT
 from fineline.identity import IdentityMap
 
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
@@ -18,8 +20,13 @@ _BACKWARD = frozenset(n for n in dis.opmap if "BACKWARD" in n)
 _RELATIVE = frozenset(dis.hasjrel)
 _ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _READS = frozenset(
-    {"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"}
-)
+    {
+        "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL",
+        "STORE_DEREF",
+    }
+)  # fmt: skip
+# Instructions that read a variable, which may have no value.
+_TAKES = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 _OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 # Instructions that make a call and may jump by its result: the end of an iterator, or a truth value.
 _DECIDING = frozenset({"FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
@@ -30,79 +37,83 @@ CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 CO_FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {inspect.CO_NESTED})
 
 
-class Instruction(NamedTuple):
-    """One instruction; for jumps ``arg`` is the index of the target instruction."""
-
-    name: str
-    arg: int
-
-
 # First and last line, first and last column; each may be unknown.
 Position = tuple[int | None, int | None, int | None, int | None]
 NOWHERE: Position = (None, None, None, None)
-
-
-class Handler(NamedTuple):
-    """One row of the exception table, in instruction indexes: ``start <= ip < end``."""
-
-    start: int
-    end: int
-    target: int
-    depth: int
-    lasti: bool
-
 # Functions that read all variables of their caller.
 _ALL_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+
+
+def _decoded(code: CodeType) -> tuple[list[Instruction], list[int], dict[int, int]]:
+    """Returns the instructions of a code object, the offset of each, and the index of the instruction at each offset."""
+    raw = code.co_code
+    index_of: dict[int, int] = {}
+    found: list[tuple[int, int, int]] = []
+    # The offset at which each instruction begins, its EXTENDED_ARG prefixes included.
+    starts: list[int] = []
+    extended, start = 0, None
+    for offset in range(0, len(raw), 2):
+        op = raw[offset]
+        if op == _CACHE:
+            continue
+        arg = raw[offset + 1] | extended
+        if start is None:
+            start = offset
+        if op == _EXTENDED:
+            extended = arg << 8
+            continue
+        extended = 0
+        for at in range(start, offset + 2, 2):
+            index_of[at] = len(found)
+        found.append((offset, op, arg))
+        starts.append(start)
+        start = None
+    instructions = []
+    for k, (_, op, arg) in enumerate(found):
+        name = dis.opname[op]
+        if op in _RELATIVE:
+            # A jump is relative to the instruction after this one's inline caches.
+            after = starts[k + 1] if k + 1 < len(found) else len(raw)
+            arg = index_of[after - 2 * arg if name in _BACKWARD else after + 2 * arg]
+        instructions.append(Instruction(name, arg))
+    return instructions, [offset for offset, _, _ in found], index_of
+
+
+def _line_numbers(code: CodeType, offsets: list[int], index_of: dict[int, int]) -> list[int]:
+    lines = [code.co_firstlineno] * len(offsets)
+    for begin, end, line in code.co_lines():
+        if line is None:
+            continue
+        for offset in range(begin, end, 2):
+            k = index_of.get(offset)
+            if k is not None and offsets[k] == offset:
+                lines[k] = line
+    return lines
 
 
 class CodeInfo:
     """The facts about a code object that the interpreter needs."""
 
     __slots__ = (
-        "_handler_starts", "_liveness", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names", "nslots",
-        "offsets", "pure", "slots",
+        "_handler_starts", "_liveness", "_positions", "_swallows", "code", "consts", "handlers", "instructions", "is_plain", "lines", "linked", "names",
+        "nslots", "offsets", "pure", "slots",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
-        raw = code.co_code
-        index_of: dict[int, int] = {}
-        found: list[tuple[int, int, int]] = []
-        # The offset at which each instruction begins, its EXTENDED_ARG prefixes included.
-        starts: list[int] = []
-        extended, start = 0, None
-        for offset in range(0, len(raw), 2):
-            op = raw[offset]
-            if op == _CACHE:
-                continue
-            arg = raw[offset + 1] | extended
-            if start is None:
-                start = offset
-            if op == _EXTENDED:
-                extended = arg << 8
-                continue
-            extended = 0
-            for at in range(start, offset + 2, 2):
-                index_of[at] = len(found)
-            found.append((offset, op, arg))
-            starts.append(start)
-            start = None
-        self.offsets = [offset for offset, _, _ in found]
-        instructions = []
-        for k, (_, op, arg) in enumerate(found):
-            name = dis.opname[op]
-            if op in _RELATIVE:
-                # A jump is relative to the instruction after this one's inline caches.
-                after = starts[k + 1] if k + 1 < len(found) else len(raw)
-                arg = index_of[after - 2 * arg if name in _BACKWARD else after + 2 * arg]
-            instructions.append(Instruction(name, arg))
-        self.instructions = instructions
-        self.handlers = [
-            Handler(index_of[e.start], index_of.get(e.end, len(found)), index_of[e.target], e.depth, e.lasti)
+        instructions, offsets, index_of = _decoded(code)
+        handlers = [
+            Handler(index_of[e.start], index_of.get(e.end, len(offsets)), index_of[e.target], e.depth, e.lasti)
             for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
         ]
-        self._handler_starts = [h.start for h in self.handlers]
-        self.lines = self._line_numbers(index_of)
+        lines, consts = _line_numbers(code, offsets, index_of), code.co_consts
+        if CURRENT.rules:
+            instructions, handlers, origins, consts = lower(code, instructions, handlers, CURRENT)
+            offsets, lines = [offsets[k] for k in origins], [lines[k] for k in origins]
+        # The instructions, with the offset of each one's own code unit, and its line.
+        self.instructions, self.offsets, self.lines = instructions, offsets, lines
+        self.handlers, self.consts = handlers, consts
+        self._handler_starts = [h.start for h in handlers]
         self.names = code.co_names
         extra = [c for c in code.co_cellvars if c not in code.co_varnames]
         self.slots = (*code.co_varnames, *extra, *code.co_freevars)
@@ -117,17 +128,6 @@ class CodeInfo:
         self._liveness: Liveness | None = None
         self._positions: list[Position] | None = None
         self._swallows: dict[int, bool] = {}
-
-    def _line_numbers(self, index_of: dict[int, int]) -> list[int]:
-        lines = [self.code.co_firstlineno] * len(self.instructions)
-        for begin, end, line in self.code.co_lines():
-            if line is None:
-                continue
-            for offset in range(begin, end, 2):
-                k = index_of.get(offset)
-                if k is not None and self.offsets[k] == offset:
-                    lines[k] = line
-        return lines
 
     def handler_at(self, ip: int) -> Handler | None:
         """Returns the innermost exception handler that covers instruction ``ip``."""
@@ -167,7 +167,7 @@ class CodeInfo:
             if name == "POP_EXCEPT" and self.instructions[k + 1].name != "RERAISE":
                 return True
             todo += [] if name in _ENDS else [k + 1]
-            todo += [arg] if "JUMP" in name or name in ("FOR_ITER", "SEND") else []
+            todo += [arg] if jumps(name) else []
         return False
 
     def live_at(self, ip: int) -> frozenset[int]:
@@ -238,7 +238,7 @@ def _liveness(info: CodeInfo) -> list[int]:
     before: list[list[int]] = [[] for _ in range(n + 1)]
     for k, (name, arg) in enumerate(info.instructions):
         following = [] if name in _ENDS else [k + 1]
-        if "JUMP" in name or name in ("FOR_ITER", "SEND"):
+        if jumps(name):
             following.append(arg)
         handler = info.handler_at(k)
         if handler is not None:
@@ -258,7 +258,7 @@ def _liveness(info: CodeInfo) -> list[int]:
         if name == "STORE_FAST":
             handler = info.handler_at(k)
             found = found & ~(1 << arg) if handler is None else live[k + 1] & ~(1 << arg) | live[handler.target]
-        elif name in ("LOAD_FAST", "DELETE_FAST"):
+        elif name in _TAKES:
             found |= 1 << arg
         if found != live[k]:
             live[k] = found

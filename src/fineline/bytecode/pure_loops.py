@@ -7,6 +7,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from fineline.bytecode.code import CODES, CodeInfo
+from fineline.bytecode.instructions import effect
 from fineline.bytecode.pure_code import uses_between
 
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
@@ -70,9 +71,7 @@ def _end(info: CodeInfo, start: int) -> int:
 
 
 def _effect(info: CodeInfo, k: int, jump: bool) -> int:
-    name, arg = info.instructions[k]
-    opcode = dis.opmap[name]
-    return dis.stack_effect(opcode, arg if opcode >= dis.HAVE_ARGUMENT else None, jump=jump)
+    return effect(*info.instructions[k], jump)
 
 
 def _levels(info: CodeInfo, start: int, end: int) -> dict[int, int] | None:

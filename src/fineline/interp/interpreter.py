@@ -494,6 +494,8 @@ class Interpreter:
             h = f.info.handler_at(f.ip - 1)
             if h is not None:
                 del f.stack[h.depth :]
+                # CPython keeps one value more below an exception that is thrown into ``yield from``.
+                f.stack.extend(_NULLS[: h.depth - len(f.stack)])
                 if h.lasti:
                     f.stack.append(f.ip - 1)
                 f.stack.append(e)

@@ -7,6 +7,7 @@ import sys
 import types
 from typing import Any
 
+from fineline.bytecode.intrinsics import INTRINSICS_1, INTRINSICS_2
 from fineline.cpython import protocols
 from fineline.exception_slots import CAUSE, CONTEXT, DICT
 from fineline.frames.frame import Frame
@@ -294,6 +295,26 @@ def _format(interp: Interp, f: Frame, value: Any, then: None, spec: str) -> Fram
         f.stack.append(value)
         return None
     return interp.call(f, format, [value, spec])
+
+
+def CONVERT_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    return interp.call(f, CONVERSIONS[arg], [f.stack.pop()])
+
+
+# -- type parameters ---------------------------------------------------------------------------------------------------
+def CALL_INTRINSIC_1(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    return _type_parameters(interp, f, INTRINSICS_1[arg], (f.stack.pop(),))
+
+
+def CALL_INTRINSIC_2(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    second = f.stack.pop()
+    return _type_parameters(interp, f, INTRINSICS_2[arg], (f.stack.pop(), second))
+
+
+def _type_parameters(interp: Interp, f: Frame, intrinsic: types.FunctionType, args: tuple) -> Frame | None:
+    if interp.trace.active:
+        raise GraphBreak(intrinsic, args, None, "FL440", "type parameters, or an alias of a type, are made")
+    return interp.finish(f, intrinsic(*args))
 
 
 HANDLERS = family(globals())
