@@ -44,7 +44,7 @@ NOWHERE: Position = (None, None, None, None)
 _ALL_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
-def _decoded(code: CodeType) -> tuple[list[Instruction], list[int], dict[int, int]]:
+def decoded(code: CodeType) -> tuple[list[Instruction], list[int], dict[int, int]]:
     """Returns the instructions of a code object, the offset of each, and the index of the instruction at each offset."""
     raw = code.co_code
     index_of: dict[int, int] = {}
@@ -101,7 +101,7 @@ class CodeInfo:
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
-        instructions, offsets, index_of = _decoded(code)
+        instructions, offsets, index_of = decoded(code)
         handlers = [
             Handler(index_of[e.start], index_of.get(e.end, len(offsets)), index_of[e.target], e.depth, e.lasti)
             for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
@@ -142,6 +142,11 @@ class CodeInfo:
             if self.instructions[h.target].name == "PUSH_EXC_INFO":
                 yield h
             h = self.handler_at(h.target)
+
+    @property
+    def catches(self) -> bool:
+        """Returns whether the code handles exceptions, other than by restoring the variables that a comprehension uses."""
+        return any([self.instructions[h.target].name == "PUSH_EXC_INFO" for h in self.handlers])
 
     def leaves_with(self, h: Handler) -> bool:
         """Returns whether a handler is that of a ``with`` statement, whose exit method is the last value below its depth."""

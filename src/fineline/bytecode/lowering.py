@@ -6,6 +6,7 @@ may read several: a pattern that 3.11 writes as one instruction becomes that ins
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import NamedTuple
@@ -18,7 +19,7 @@ Replacement = tuple[Sequence[tuple[str, int]], int]
 class Reading:
     """Code that is being lowered. Jumps have the indexes of its own ``instructions`` as arguments."""
 
-    __slots__ = ("code", "consts", "instructions", "targets")
+    __slots__ = ("_blocks", "code", "consts", "instructions", "targets")
 
     def __init__(self, code: CodeType, instructions: list[Instruction], handlers: list[Handler]) -> None:
         self.code, self.instructions = code, instructions
@@ -27,10 +28,29 @@ class Reading:
         # The instructions to which something else than the instruction before them leads.
         self.targets = {arg for name, arg in instructions if jumps(name)} | {at for h in handlers for at in (h.start, h.end, h.target)}
 
+        # Where the code of each handler begins, and where the first code that it handles does.
+        blocks: dict[int, int] = {}
+        for h in handlers:
+            if instructions[h.target].name in ("PUSH_EXC_INFO", "CLEANUP_THROW"):
+                blocks.setdefault(h.target, h.start)
+        self._blocks = sorted(blocks.items())
+
     def follows(self, k: int, *names: str) -> bool:
         """Returns whether the instructions after ``k`` have these names and are reached only through it."""
         after = self.instructions[k + 1 : k + 1 + len(names)]
         return [name for name, _ in after] == [*names] and self.targets.isdisjoint(range(k + 1, k + 1 + len(names)))
+
+    def repeats(self, k: int) -> bool:
+        """Returns whether a jump back leads to the head of a loop, and not from a handler, which lies at the end of the code, to what follows it."""
+        target = self.instructions[k].arg
+        while True:
+            at = bisect.bisect_right(self._blocks, (k, len(self.instructions))) - 1
+            if at < 0 or target >= self._blocks[at][0]:
+                return True
+            # The jump leaves a handler. What it handles may itself be a part of another handler.
+            k = self._blocks[at][1]
+            if target > k:
+                return False
 
     def constant(self, value: object) -> int:
         """Returns the index of a constant that the code itself does not have."""

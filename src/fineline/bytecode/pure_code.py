@@ -18,8 +18,8 @@ _HARMLESS = frozenset({
     "BUILD_STRING", "BUILD_TUPLE", "CALL", "CALL_FUNCTION_EX", "COMPARE_OP", "CONTAINS_OP", "COPY", "COPY_FREE_VARS", "DELETE_FAST",
     "DELETE_SUBSCR", "DICT_MERGE", "DICT_UPDATE", "FORMAT_VALUE", "FOR_ITER", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_FORWARD",
     "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LIST_APPEND", "LIST_EXTEND", "LIST_TO_TUPLE", "LOAD_ASSERTION_ERROR",
-    "LOAD_CLOSURE", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_METHOD", "MAKE_CELL", "MAKE_FUNCTION", "MAP_ADD",
-    "NOP", "POP_TOP", "PRECALL", "PUSH_NULL", "RAISE_VARARGS", "RESUME", "RETURN_GENERATOR", "RETURN_VALUE", "SET_ADD", "SET_UPDATE",
+    "LOAD_CLOSURE", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_GLOBAL", "LOAD_METHOD", "MAKE_CELL",
+    "MAKE_FUNCTION", "MAP_ADD", "NOP", "POP_TOP", "PRECALL", "PUSH_NULL", "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_GENERATOR", "RETURN_VALUE", "SET_ADD", "SET_UPDATE",
     "STORE_DEREF", "STORE_FAST", "STORE_SUBSCR", "SWAP", "UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE",
     "UNPACK_EX", "UNPACK_SEQUENCE", "YIELD_VALUE",
     *[f"POP_JUMP_{way}_IF_{condition}" for way in ("FORWARD", "BACKWARD") for condition in ("TRUE", "FALSE", "NONE", "NOT_NONE")],
@@ -77,7 +77,7 @@ def pure_code(code: CodeType) -> PureCode | None:
 
 
 def _analysed(code: CodeType) -> PureCode | None:
-    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) or CODES[code].handlers:
+    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) or CODES[code].catches:
         return None
     return uses_between(CODES[code], 0, len(CODES[code].instructions))
 
@@ -101,7 +101,7 @@ def uses_between(info: CodeInfo, start: int, end: int) -> PureCode | None:
                 return None
             elif name == "MAKE_FUNCTION":
                 made = _made(info, k)
-                if made is None or CODES[made].handlers:
+                if made is None or CODES[made].catches:
                     return None
                 ranges.append((CODES[made], 0, len(CODES[made].instructions)))
                 first = _start(info.instructions, k - 1)

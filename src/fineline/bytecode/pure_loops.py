@@ -46,7 +46,7 @@ def pure_loop(info: CodeInfo, start: int) -> PureLoop | None:
         return None
     depth = max([_reach(info, k, level) for k, level in levels.items() if k != end])
     written = sorted({arg for name, arg in inside if name == "STORE_FAST"})
-    read = {arg for name, arg in inside if name in ("LOAD_FAST", "LOAD_DEREF")}
+    read = {arg for name, arg in inside if name in ("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF")}
     code = _code(info, start, end, depth, depth + levels[end], written)
     CODES[code].pure = (pure,)
     return PureLoop(code, end, depth, (*sorted(read & info.live_at(start)),), (*written,))

@@ -55,6 +55,11 @@ def super_attribute(reading: Reading, k: int) -> Replacement:
     return (*(explicit if arg & 2 else implicit), ("LOAD_METHOD" if arg & 1 else "LOAD_ATTR", arg >> 2)), 1
 
 
+def jump_back(reading: Reading, k: int) -> Replacement:
+    name, arg = reading.instructions[k]
+    return ((name if reading.repeats(k) else "JUMP_FORWARD", arg),), 1
+
+
 def constant_returned(reading: Reading, k: int) -> Replacement:
     return (("LOAD_CONST", reading.instructions[k].arg), ("RETURN_VALUE", 0)), 1
 
@@ -68,6 +73,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     # The instruction before it takes the iterator away, and continues after it.
     "END_FOR": becomes(),
     "END_SEND": becomes(),
+    "JUMP_BACKWARD": jump_back,
     "LOAD_ATTR": attribute,
     "LOAD_FAST_CHECK": renamed("LOAD_FAST"),
     "LOAD_SUPER_ATTR": super_attribute,
