@@ -27,6 +27,10 @@ _READS = frozenset(
 )  # fmt: skip
 # Instructions that read a variable, which may have no value.
 _TAKES = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
+# The first instruction of code that restores variables.
+_RESTORING = frozenset({"SWAP", "STORE_FAST"})
+# Instructions between an iterator and its loop in an inlined comprehension.
+_BEFORE_LOOP = frozenset({"LOAD_FAST_AND_CLEAR", "MAKE_CELL", "SWAP", "BUILD_LIST", "BUILD_SET", "BUILD_MAP"})
 _OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 # Instructions that make a call and may jump by its result: the end of an iterator, or a truth value.
 _DECIDING = frozenset({"FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
@@ -145,8 +149,12 @@ class CodeInfo:
 
     @property
     def catches(self) -> bool:
-        """Returns whether the code handles exceptions, other than by restoring the variables that a comprehension uses."""
-        return any([self.instructions[h.target].name == "PUSH_EXC_INFO" for h in self.handlers])
+        """Returns whether the code handles exceptions, other than by restoring variables."""
+        return not all([self.restores(h) for h in self.handlers])
+
+    def restores(self, h: Handler) -> bool:
+        """Returns whether a handler only restores the variables that an inlined comprehension uses, and raises the exception again."""
+        return self.instructions[h.target].name in _RESTORING
 
     def leaves_with(self, h: Handler) -> bool:
         """Returns whether a handler is that of a ``with`` statement, whose exit method is the last value below its depth."""
@@ -174,6 +182,12 @@ class CodeInfo:
             todo += [] if name in _ENDS else [k + 1]
             todo += [arg] if jumps(name) else []
         return False
+
+    def loop_over(self, ip: int) -> int | None:
+        """Returns the FOR_ITER that reads the iterator that is on the stack before instruction ``ip``; None if something else does."""
+        while self.instructions[ip].name in _BEFORE_LOOP:
+            ip += 1
+        return ip if self.instructions[ip].name == "FOR_ITER" else None
 
     def live_at(self, ip: int) -> frozenset[int]:
         """Returns the slots whose value may still be read when execution continues at instruction ``ip``.

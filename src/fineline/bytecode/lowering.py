@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import NamedTuple
 
 from fineline.bytecode.instructions import Handler, Instruction, jumps
@@ -72,8 +72,16 @@ class Version(NamedTuple):
     checks: frozenset[str]
     # Handlers that do in bytecode what the interpreter does for all versions, by their first instruction.
     own_handlers: frozenset[Instruction] = frozenset()
+    # The texts of errors that the interpreter raises, where they differ from those of 3.11: by the latter.
+    wordings: Mapping[str, str] = MappingProxyType({})
+    # Whether ``throw`` of a generator warns about separate arguments for the class, the value and the traceback.
+    warns_of_parts: bool = True
     # Whether a StopIteration thrown into a generator that has not begun becomes a RuntimeError too.
     converts_at_start: bool = False
+
+    def worded(self, text: str) -> str:
+        """Returns the text that this version has for one of 3.11's."""
+        return self.wordings.get(text, text)
 
 
 class Lowered(NamedTuple):

@@ -87,5 +87,9 @@ REFUSED: Mapping[str, str] = MappingProxyType({
     **dict.fromkeys(("LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS"), "FL423"),
 })  # fmt: skip
 OWN_HANDLERS = frozenset({Instruction("CALL_INTRINSIC_1", STOPS)})
+WORDINGS: Mapping[str, str] = MappingProxyType({
+    "called match pattern must be a type": "called match pattern must be a class",
+    "iter(v, w): v must be callable": "iter(object, sentinel): object must be callable",
+})  # fmt: skip
 
-VERSION = Version(RULES, REFUSED, frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}), OWN_HANDLERS)
+VERSION = Version(RULES, REFUSED, frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}), OWN_HANDLERS, WORDINGS)

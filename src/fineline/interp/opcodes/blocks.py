@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 from fineline.bytecode.intrinsics import INTRINSICS_1, INTRINSICS_2
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.exception_slots import CAUSE, CONTEXT, DICT
 from fineline.frames.frame import Frame
@@ -218,7 +219,7 @@ def MATCH_CLASS(interp: Interp, f: Frame, arg: int) -> Frame | None:
     cls = f.stack.pop()
     subject = f.stack.pop()
     if not is_a(cls, type):
-        raise TypeError("called match pattern must be a type")
+        raise TypeError(CURRENT.worded("called match pattern must be a type"))
     return interp.call(f, protocols.match_class, [subject, cls, arg, names, bool(cls.__flags__ & MATCH_SELF_FLAG)])
 
 
