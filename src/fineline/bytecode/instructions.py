@@ -4,7 +4,8 @@
 
 - ``LOAD_FAST_AND_CLEAR``: pushes a variable, or NULL, and takes its value away; around an inlined comprehension (PEP 709);
 - ``CLEANUP_THROW``: replaces an iterator, a value and a StopIteration by the value of the exception; raises other exceptions again;
-- ``CALL_INTRINSIC_1``, ``CALL_INTRINSIC_2``: make type parameters and aliases (PEP 695), by the numbers of `intrinsics`;
+- ``MAKE_TYPE_ALIAS``: replaces the parts of a ``type`` statement (PEP 695) by the alias;
+- ``MAKE_TYPE_PARAMETERS``: in code that makes type parameters, which is not interpreted;
 - ``CONVERT_VALUE``: replaces a value by its ``str()``, ``repr()`` or ``ascii()``.
 """
 
@@ -42,7 +43,7 @@ _FIXED: Mapping[str, int] = MappingProxyType({
     **dict.fromkeys((
         "CACHE", "NOP", "RESUME", "EXTENDED_ARG", "MAKE_CELL", "COPY_FREE_VARS", "PRECALL", "KW_NAMES", "SWAP", "GET_ITER",
         "GET_YIELD_FROM_ITER", "LOAD_ATTR", "UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE", "LIST_TO_TUPLE",
-        "CONVERT_VALUE", "CALL_INTRINSIC_1", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "DELETE_FAST", "DELETE_DEREF",
+        "CONVERT_VALUE", "MAKE_TYPE_ALIAS", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "DELETE_FAST", "DELETE_DEREF",
         "DELETE_GLOBAL", "DELETE_NAME", "SETUP_ANNOTATIONS", "CHECK_EXC_MATCH", "CHECK_EG_MATCH", "YIELD_VALUE", "GET_AWAITABLE",
         "GET_AITER", "ASYNC_GEN_WRAP",
     ), 0),
@@ -54,7 +55,7 @@ _FIXED: Mapping[str, int] = MappingProxyType({
     **dict.fromkeys((
         "POP_TOP", "POP_EXCEPT", "STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME", "DELETE_ATTR", "RETURN_VALUE", "RERAISE", "PRINT_EXPR",
         "IMPORT_STAR", "IMPORT_NAME", "BINARY_OP", "BINARY_SUBSCR", "COMPARE_OP", "CONTAINS_OP", "IS_OP", "LIST_APPEND", "LIST_EXTEND", "SET_ADD",
-        "SET_UPDATE", "DICT_MERGE", "DICT_UPDATE", "PREP_RERAISE_STAR", "CALL_INTRINSIC_2",
+        "SET_UPDATE", "DICT_MERGE", "DICT_UPDATE", "PREP_RERAISE_STAR",
     ), -1),
     **dict.fromkeys(("STORE_ATTR", "DELETE_SUBSCR", "MAP_ADD", "MATCH_CLASS", "CLEANUP_THROW", "END_ASYNC_FOR"), -2),
     "STORE_SUBSCR": -3,

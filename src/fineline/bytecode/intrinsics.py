@@ -1,40 +1,27 @@
-"""The intrinsic functions of CPython 3.12 and later that make type parameters and aliases (PEP 695), as functions.
+"""The intrinsic function of CPython 3.12 and later that makes the alias of a ``type`` statement (PEP 695), as a function.
 
-No name leads to them: only an instruction calls them, so each function consists of that instruction.
+No name leads to it: only an instruction calls it, so this function consists of that instruction.
 """
 
 from __future__ import annotations
 
 import dis
-from collections.abc import Mapping
-from types import FunctionType, MappingProxyType
+from types import CodeType
 
-# TypeVar, ParamSpec, TypeVarTuple, the base class of a generic class, TypeAliasType.
-_ONE = (7, 8, 9, 10, 11)
-# TypeVar with a bound, TypeVar with constraints, the parameters of a function, the default of a parameter (3.13).
-_TWO = (2, 3, 4, 5)
+TYPE_ALIAS = 11
 
 
-def _of_one(a: object) -> object:
-    raise NotImplementedError
+def make_type_alias(parts: tuple) -> object:
+    """Returns the alias with these parts: its name, its type parameters, and the function that gives its value."""
+    raise NotImplementedError("Python 3.11 has no type statement")
 
 
-def _of_two(a: object, b: object) -> object:
-    raise NotImplementedError
+def _of_an_instruction(like: CodeType) -> CodeType:
+    """Returns code that calls the intrinsic function; ``like``: code with one parameter."""
+    if "CALL_INTRINSIC_1" not in dis.opmap:
+        return like
+    units = (("RESUME", 0), ("LOAD_FAST", 0), ("CALL_INTRINSIC_1", TYPE_ALIAS), ("RETURN_VALUE", 0))
+    return like.replace(co_code=bytes([byte for name, arg in units for byte in (dis.opmap[name], arg)]))
 
 
-def _intrinsics(like: FunctionType, numbers: tuple[int, ...]) -> Mapping[int, FunctionType]:
-    n = like.__code__.co_argcount
-    name = f"CALL_INTRINSIC_{n}"
-    if name not in dis.opmap:
-        return MappingProxyType({})
-    made = {}
-    for number in numbers:
-        units = [("RESUME", 0), *[("LOAD_FAST", k) for k in range(n)], (name, number), ("RETURN_VALUE", 0)]
-        code = like.__code__.replace(co_code=bytes([byte for unit, arg in units for byte in (dis.opmap[unit], arg)]), co_stacksize=n + 1)
-        made[number] = FunctionType(code, {"__name__": __name__}, f"{name.lower()}_{number}")
-    return MappingProxyType(made)
-
-
-INTRINSICS_1 = _intrinsics(_of_one, _ONE)
-INTRINSICS_2 = _intrinsics(_of_two, _TWO)
+make_type_alias.__code__ = _of_an_instruction(make_type_alias.__code__)

@@ -7,13 +7,16 @@ from types import MappingProxyType
 
 from fineline.bytecode import python_3_11
 from fineline.bytecode.instructions import Instruction
+from fineline.bytecode.intrinsics import TYPE_ALIAS
 from fineline.bytecode.lowering import Reading, Replacement, Rule, Version, becomes, renamed, shifted
 
 CONDITIONS = ("TRUE", "FALSE", "NONE", "NOT_NONE")
 # The number of the intrinsic function that converts a StopIteration that leaves a generator (PEP 479).
 STOPS = 3
-# The intrinsic functions that 3.11 has as instructions, by number. The others make type parameters, and keep their instruction.
-INTRINSICS_1: Mapping[int, str] = MappingProxyType({2: "IMPORT_STAR", 4: "ASYNC_GEN_WRAP", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"})
+# The intrinsic functions that are instructions, by number. The others make type parameters.
+INTRINSICS_1: Mapping[int, str] = MappingProxyType(
+    {2: "IMPORT_STAR", 4: "ASYNC_GEN_WRAP", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE", TYPE_ALIAS: "MAKE_TYPE_ALIAS"}
+)
 INTRINSICS_2: Mapping[int, str] = MappingProxyType({1: "PREP_RERAISE_STAR"})
 
 
@@ -27,19 +30,18 @@ def kept_or_popped(reading: Reading, k: int) -> Replacement:
 
 
 def intrinsic_1(reading: Reading, k: int) -> Replacement:
-    name, arg = reading.instructions[k]
+    arg = reading.instructions[k].arg
     match arg:
         case 1:
             return (("PRINT_EXPR", 0), ("LOAD_CONST", reading.constant(None))), 1
         case 3:
             # Only the handler around a generator has it. The interpreter converts the exception itself.
             return (), 1
-    return ((INTRINSICS_1.get(arg, name), arg),), 1
+    return ((INTRINSICS_1.get(arg, "MAKE_TYPE_PARAMETERS"), 0),), 1
 
 
 def intrinsic_2(reading: Reading, k: int) -> Replacement:
-    name, arg = reading.instructions[k]
-    return ((INTRINSICS_2.get(arg, name), arg),), 1
+    return ((INTRINSICS_2.get(reading.instructions[k].arg, "MAKE_TYPE_PARAMETERS"), 0),), 1
 
 
 def attribute(reading: Reading, k: int) -> Replacement:
@@ -85,6 +87,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({
 REFUSED: Mapping[str, str] = MappingProxyType({
     **python_3_11.REFUSED,
     **dict.fromkeys(("LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS"), "FL423"),
+    "MAKE_TYPE_PARAMETERS": "FL440",
 })  # fmt: skip
 OWN_HANDLERS = frozenset({Instruction("CALL_INTRINSIC_1", STOPS)})
 WORDINGS: Mapping[str, str] = MappingProxyType({

@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any
 
-from fineline.bytecode.intrinsics import INTRINSICS_1, INTRINSICS_2
+from fineline.bytecode.intrinsics import make_type_alias
 from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.exception_slots import CAUSE, CONTEXT, DICT
@@ -302,20 +302,12 @@ def CONVERT_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     return interp.call(f, CONVERSIONS[arg], [f.stack.pop()])
 
 
-# -- type parameters ---------------------------------------------------------------------------------------------------
-def CALL_INTRINSIC_1(interp: Interp, f: Frame, arg: int) -> Frame | None:
-    return _type_parameters(interp, f, INTRINSICS_1[arg], (f.stack.pop(),))
-
-
-def CALL_INTRINSIC_2(interp: Interp, f: Frame, arg: int) -> Frame | None:
-    second = f.stack.pop()
-    return _type_parameters(interp, f, INTRINSICS_2[arg], (f.stack.pop(), second))
-
-
-def _type_parameters(interp: Interp, f: Frame, intrinsic: types.FunctionType, args: tuple) -> Frame | None:
+# -- type statements ---------------------------------------------------------------------------------------------------
+def MAKE_TYPE_ALIAS(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    parts = f.stack.pop()
     if interp.trace.active:
-        raise GraphBreak(intrinsic, args, None, "FL440", "type parameters, or an alias of a type, are made")
-    return interp.finish(f, intrinsic(*args))
+        raise GraphBreak(make_type_alias, (parts,), None, "FL440", "an alias of a type is made")
+    return interp.finish(f, make_type_alias(parts))
 
 
 HANDLERS = family(globals())
