@@ -6,6 +6,7 @@
 - ``CLEANUP_THROW``: replaces an iterator, a value and a StopIteration by the value of the exception; raises other exceptions again;
 - ``MAKE_TYPE_ALIAS``: replaces the parts of a ``type`` statement (PEP 695) by the alias;
 - ``MAKE_TYPE_PARAMETERS``: in code that makes type parameters, which is not interpreted;
+- ``MAKE_FUNCTION`` with 16 in its argument: the function has a function that gives its annotations (PEP 649);
 - ``CONVERT_VALUE``: replaces a value by its ``str()``, ``repr()`` or ``ascii()``.
 """
 

@@ -19,13 +19,20 @@ INTRINSICS_1: Mapping[int, str] = MappingProxyType(
 )
 INTRINSICS_2: Mapping[int, str] = MappingProxyType({1: "PREP_RERAISE_STAR"})
 
+# After a copy, from 3.13 on with an instruction for the truth, from 3.14 on with one for the way that is not taken.
+_KEPT_OR_POPPED = tuple([
+    (truth, (*before, f"POP_JUMP_IF_{truth}", *after, "POP_TOP"))
+    for truth in ("TRUE", "FALSE")
+    for before, after in (((), ()), (("TO_BOOL",), ()), (("TO_BOOL",), ("NOT_TAKEN",)))
+])  # fmt: skip
+
 
 def kept_or_popped(reading: Reading, k: int) -> Replacement:
     """``a or b``: a copy decides, and the value is popped if it does not jump."""
     name, arg = reading.instructions[k]
-    for truth in ("TRUE", "FALSE") if arg == 1 else ():
-        if reading.follows(k, f"POP_JUMP_IF_{truth}", "POP_TOP"):
-            return ((f"JUMP_IF_{truth}_OR_POP", reading.instructions[k + 1].arg),), 3
+    for truth, pattern in _KEPT_OR_POPPED if arg == 1 else ():
+        if reading.follows(k, *pattern):
+            return ((f"JUMP_IF_{truth}_OR_POP", reading.instructions[k + pattern.index(f"POP_JUMP_IF_{truth}") + 1].arg),), len(pattern) + 1
     return ((name, arg),), 1
 
 
@@ -76,6 +83,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     "END_FOR": becomes(),
     "END_SEND": becomes(),
     "JUMP_BACKWARD": jump_back,
+    "JUMP_BACKWARD_NO_INTERRUPT": jump_back,
     "LOAD_ATTR": attribute,
     "LOAD_FAST_CHECK": renamed("LOAD_FAST"),
     "LOAD_SUPER_ATTR": super_attribute,
