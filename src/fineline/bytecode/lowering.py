@@ -74,6 +74,8 @@ class Version(NamedTuple):
     own_handlers: frozenset[Instruction] = frozenset()
     # The texts of errors that the interpreter raises, where they differ from those of 3.11: by the latter.
     wordings: Mapping[str, str] = MappingProxyType({})
+    # Whether all calls of ``locals()`` in a frame give the same dict.
+    one_namespace: bool = True
     # Whether ``throw`` of a generator warns about separate arguments for the class, the value and the traceback.
     warns_of_parts: bool = True
     # Whether a StopIteration thrown into a generator that has not begun becomes a RuntimeError too.

@@ -95,4 +95,4 @@ RULES: Mapping[str, Rule] = MappingProxyType({
 })  # fmt: skip
 CHECKS = python_3_12.VERSION.checks | {"CALL_KW"}
 
-VERSION = python_3_12.VERSION._replace(rules=RULES, checks=CHECKS)
+VERSION = python_3_12.VERSION._replace(rules=RULES, checks=CHECKS, one_namespace=False)

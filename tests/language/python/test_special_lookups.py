@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import copy
 import functools
+import sys
 import types
 
 import pytest
