@@ -95,12 +95,24 @@ def _line_numbers(code: CodeType, offsets: list[int], index_of: dict[int, int]) 
     return lines
 
 
+class LaterFacts:
+    """The facts about a code object that are computed when they are needed."""
+
+    __slots__ = ("liveness", "positions", "swallows")
+
+    def __init__(self) -> None:
+        self.liveness: Liveness | None = None
+        self.positions: list[Position] | None = None
+        # Whether a handler may end without an exception, by its first instruction.
+        self.swallows: dict[int, bool] = {}
+
+
 class CodeInfo:
     """The facts about a code object that the interpreter needs."""
 
     __slots__ = (
-        "_handler_starts", "_liveness", "_positions", "_swallows", "code", "consts", "handlers", "instructions", "is_plain", "lines", "linked", "names",
-        "nslots", "offsets", "pure", "slots",
+        "_handler_starts", "_later", "code", "consts", "handlers", "instructions", "is_plain", "lines", "linked", "names", "nslots", "offsets", "pure",
+        "slots",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -129,9 +141,7 @@ class CodeInfo:
         self.linked: list | None = None
         # The result of `pure_code` in a tuple; None if it is not computed yet.
         self.pure: tuple | None = None
-        self._liveness: Liveness | None = None
-        self._positions: list[Position] | None = None
-        self._swallows: dict[int, bool] = {}
+        self._later = LaterFacts()
 
     def handler_at(self, ip: int) -> Handler | None:
         """Returns the innermost exception handler that covers instruction ``ip``."""
@@ -162,9 +172,10 @@ class CodeInfo:
 
     def swallows(self, h: Handler) -> bool:
         """Returns whether a handler may end without an exception. ``finally``, or one that always raises, does not."""
-        found = self._swallows.get(h.target)
+        known = self._later.swallows
+        found = known.get(h.target)
         if found is None:
-            found = self._swallows[h.target] = self._may_end(h.target)
+            found = known[h.target] = self._may_end(h.target)
         return found
 
     def _may_end(self, target: int) -> bool:
@@ -194,18 +205,20 @@ class CodeInfo:
 
         Cells are always live: a closure may hold them.
         """
-        if self._liveness is None:
-            self._liveness = Liveness(self)
-        return self._liveness.at(ip)
+        liveness = self._later.liveness
+        if liveness is None:
+            liveness = self._later.liveness = Liveness(self)
+        return liveness.at(ip)
 
     def position_at(self, offset: int) -> Position:
         """Returns the source position of the instruction at an ``offset`` in the code; `NOWHERE` for -1."""
         if offset < 0:
             return NOWHERE
-        if self._positions is None:
+        positions = self._later.positions
+        if positions is None:
             # A code object yields its positions only in order, from the first one.
-            self._positions = [*self.code.co_positions()]
-        return self._positions[offset // 2] if offset // 2 < len(self._positions) else NOWHERE
+            positions = self._later.positions = [*self.code.co_positions()]
+        return positions[offset // 2] if offset // 2 < len(positions) else NOWHERE
 
     def live_after(self, ip: int) -> frozenset[int]:
         """Returns the slots that are live at instruction ``ip`` while the instruction before it makes a call."""
