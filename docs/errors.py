@@ -31,7 +31,6 @@ CELLS = {"event": "An example:", "failing": "A program that shows it:", "fixed":
 # Why no short program shows these ids.
 NOT_SHOWN = {
     "FL100": "It is the id of the base class of all errors; each error that is raised has an id of its own.",
-    "FL440": "Python 3.11 cannot read it: from 3.12 on, `type Pair = tuple[int, int]` in the function shows it.",
     "FL506": "No public operator in PyTorch's build for CPUs returns one; collectives do (`torch.distributed`), and need a process group.",
     "FL517": "It needs an expression for which PyTorch's symbolic sizes have no source, and none is known in a short program.",
     "FL601": "It is the id of the class `NotExported`; each refusal of export has an id of its own.",

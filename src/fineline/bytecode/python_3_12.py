@@ -94,8 +94,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({
 
 REFUSED: Mapping[str, str] = MappingProxyType({
     **python_3_11.REFUSED,
-    **dict.fromkeys(("LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS"), "FL423"),
-    "MAKE_TYPE_PARAMETERS": "FL440",
+    **dict.fromkeys(("LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS", "MAKE_TYPE_PARAMETERS"), "FL423"),
 })  # fmt: skip
 OWN_HANDLERS = frozenset({Instruction("CALL_INTRINSIC_1", STOPS)})
 WORDINGS: Mapping[str, str] = MappingProxyType({

@@ -306,7 +306,7 @@ def CONVERT_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
 def MAKE_TYPE_ALIAS(interp: Interp, f: Frame, arg: int) -> Frame | None:
     parts = f.stack.pop()
     if interp.trace.active:
-        raise GraphBreak(make_type_alias, (parts,), None, "FL440", "an alias of a type is made")
+        raise GraphBreak(make_type_alias, (parts,), None, "FL423", "an alias of a type is made")
     return interp.finish(f, make_type_alias(parts))
 
 
