@@ -12,7 +12,7 @@ import typing
 import pytest
 import torch.nn.functional
 
-from fineline.bytecode.code import CODES, NOWHERE, CodeInfo
+from fineline.bytecode.code import CODES, NOWHERE, CodeInfo, decoded
 from fineline.bytecode.place import position_of, standing_for
 
 
@@ -38,7 +38,8 @@ def codes() -> collections.abc.Iterator[types.CodeType]:
 
 @pytest.mark.parametrize("code", [pytest.param(c, id=f"{c.co_name}-{n}") for n, c in enumerate(codes()) if len(c.co_code) > 2000])
 def test_jump_targets(code: types.CodeType) -> None:
-    info = CODES[code]
+    instructions, offsets, index_of = decoded(code)
+    assert [index_of[offset] for offset in offsets] == [*range(len(offsets))]
     starts, first = {}, None
     for i in dis.get_instructions(code):
         first = i.offset if first is None else first
@@ -46,8 +47,8 @@ def test_jump_targets(code: types.CodeType) -> None:
             starts[first] = i
             first = None
     begins = list(starts)
-    assert [i.opname for i in starts.values()] == [i.name for i in info.instructions]
-    for known, own in zip(starts.values(), info.instructions, strict=True):
+    assert [i.opname for i in starts.values()] == [i.name for i in instructions]
+    for known, own in zip(starts.values(), instructions, strict=True):
         if known.opcode in dis.hasjrel:
             assert begins[own.arg] == known.argval, known
 
@@ -89,7 +90,7 @@ def live_by_sweeps(info: CodeInfo, rows: list) -> list[set[int]]:
             if name == "STORE_FAST":
                 behind.discard(arg)
             behind |= live[rows[k].target] if rows[k] is not None else set()
-            live[k] = behind | ({arg} if name in ("LOAD_FAST", "DELETE_FAST") else set())
+            live[k] = behind | ({arg} if name in ("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST") else set())
     return live[:-1]
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fineline.builtins.operators import call_special
 from fineline.bytecode.asynchronous import let_pass
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.frames.frame import Frame, InterpretedGenerator
@@ -122,13 +123,13 @@ def _native_iter(interp: Interp, f: Frame, obj: Any, then: Delivery | None) -> F
 def _iterates_over_breaks(interp: Interp, f: Frame) -> bool:
     """Returns whether a loop or comprehension with graph breaks iterates over the result of the current instruction."""
     at = f.ip
-    ahead = f.info.instructions[at : at + 3]
-    if ahead and ahead[0].name == "GET_ITER":
-        at, ahead = at + 1, ahead[1:]
+    if f.info.instructions[at].name == "GET_ITER":
+        at += 1
     elif f.info.instructions[at - 1].name != "GET_ITER":
         return False
-    # A comprehension's function is called with the iterator.
-    end = ahead[0].arg if ahead and ahead[0].name == "FOR_ITER" else at + 2
+    # A comprehension's function is called with the iterator, or its code is inlined.
+    loop = f.info.loop_over(at)
+    end = at + 2 if loop is None else f.info.instructions[loop].arg
     return any([at <= ip <= end for ip in interp.lessons.break_places.get(f.info.code, ())])
 
 
@@ -244,6 +245,8 @@ def _generator_method(verb: str) -> Handler:
         if verb == "iter":
             return call.finish(gen)
         if verb == "throw":
+            if len(args) > 2 and CURRENT.warns_of_parts and call.trace.active:
+                raise GraphBreak(types.GeneratorType.throw, tuple(args), None, "FL437", "throw() with several arguments, about which Python warns")
             typ, val = args[1], args[2] if len(args) > 2 else None
             exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
             return call.interp.resume_generator(call.frame, gen, None, call.then, None, exc)

@@ -276,7 +276,7 @@ _PUSH_NOT = Delivery(_push_not)
 MOST_COMPARED = 16
 _KEYS = frozenset({int, float, bool, str, type(None)})
 # Types whose ``==`` compares only with their own kind, and runs no code of other objects.
-_OWN_KIND = frozenset({int, float, complex, bool, str, bytes, types.BuiltinFunctionType})
+_OWN_KIND = frozenset({int, float, complex, bool, str, bytes, type(None), types.BuiltinFunctionType})
 # No number equals one of these.
 NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
 

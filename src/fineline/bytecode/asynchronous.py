@@ -16,16 +16,12 @@ from contextlib import suppress
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 
 from fineline.bytecode.code import CO_VARARGS
+from fineline.bytecode.version import CURRENT
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, TRACEBACK
 from fineline.identity import AddressSet
 from fineline.kinds import is_a
 
-# Instructions at which CPython 3.11 checks for asynchronous exceptions. A comparison checks together with the jump after it.
-_LOOKS = frozenset(
-    opcode
-    for name, opcode in dis.opmap.items()
-    if name in ("RESUME", "PRECALL", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "COMPARE_OP") or name.startswith("POP_JUMP_BACKWARD")
-)
+_LOOKS = frozenset(dis.opmap[name] for name in CURRENT.checks)
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 # C raises these without arguments.
 _BARE = (StopIteration, StopAsyncIteration, MemoryError)

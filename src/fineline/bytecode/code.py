@@ -8,8 +8,10 @@ import dis
 import inspect
 from collections.abc import Iterator
 from types import CodeType
-from typing import NamedTuple
 
+from fineline.bytecode.instructions import Handler, Instruction, jumps
+from fineline.bytecode.lowering import lower
+from fineline.bytecode.version import CURRENT
 from fineline.identity import IdentityMap
 
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
@@ -18,8 +20,17 @@ _BACKWARD = frozenset(n for n in dis.opmap if "BACKWARD" in n)
 _RELATIVE = frozenset(dis.hasjrel)
 _ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _READS = frozenset(
-    {"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL", "STORE_DEREF"}
-)
+    {
+        "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "DELETE_FAST", "DELETE_DEREF", "MAKE_CELL",
+        "STORE_DEREF",
+    }
+)  # fmt: skip
+# Instructions that read a variable, which may have no value.
+_TAKES = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
+# The first instruction of code that restores variables.
+_RESTORING = frozenset({"SWAP", "STORE_FAST"})
+# Instructions between an iterator and its loop in an inlined comprehension.
+_BEFORE_LOOP = frozenset({"LOAD_FAST_AND_CLEAR", "MAKE_CELL", "SWAP", "BUILD_LIST", "BUILD_SET", "BUILD_MAP"})
 _OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 # Instructions that make a call and may jump by its result: the end of an iterator, or a truth value.
 _DECIDING = frozenset({"FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
@@ -30,79 +41,95 @@ CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 CO_FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {inspect.CO_NESTED})
 
 
-class Instruction(NamedTuple):
-    """One instruction; for jumps ``arg`` is the index of the target instruction."""
-
-    name: str
-    arg: int
-
-
 # First and last line, first and last column; each may be unknown.
 Position = tuple[int | None, int | None, int | None, int | None]
 NOWHERE: Position = (None, None, None, None)
-
-
-class Handler(NamedTuple):
-    """One row of the exception table, in instruction indexes: ``start <= ip < end``."""
-
-    start: int
-    end: int
-    target: int
-    depth: int
-    lasti: bool
-
 # Functions that read all variables of their caller.
 _ALL_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+
+
+def decoded(code: CodeType) -> tuple[list[Instruction], list[int], dict[int, int]]:
+    """Returns the instructions of a code object, the offset of each, and the index of the instruction at each offset."""
+    raw = code.co_code
+    index_of: dict[int, int] = {}
+    found: list[tuple[int, int, int]] = []
+    # The offset at which each instruction begins, its EXTENDED_ARG prefixes included.
+    starts: list[int] = []
+    extended, start = 0, None
+    for offset in range(0, len(raw), 2):
+        op = raw[offset]
+        if op == _CACHE:
+            continue
+        arg = raw[offset + 1] | extended
+        if start is None:
+            start = offset
+        if op == _EXTENDED:
+            extended = arg << 8
+            continue
+        extended = 0
+        for at in range(start, offset + 2, 2):
+            index_of[at] = len(found)
+        found.append((offset, op, arg))
+        starts.append(start)
+        start = None
+    instructions = []
+    for k, (_, op, arg) in enumerate(found):
+        name = dis.opname[op]
+        if op in _RELATIVE:
+            # A jump is relative to the instruction after this one's inline caches.
+            after = starts[k + 1] if k + 1 < len(found) else len(raw)
+            arg = index_of[after - 2 * arg if name in _BACKWARD else after + 2 * arg]
+        instructions.append(Instruction(name, arg))
+    return instructions, [offset for offset, _, _ in found], index_of
+
+
+def _line_numbers(code: CodeType, offsets: list[int], index_of: dict[int, int]) -> list[int]:
+    lines = [code.co_firstlineno] * len(offsets)
+    for begin, end, line in code.co_lines():
+        if line is None:
+            continue
+        for offset in range(begin, end, 2):
+            k = index_of.get(offset)
+            if k is not None and offsets[k] == offset:
+                lines[k] = line
+    return lines
+
+
+class LaterFacts:
+    """The facts about a code object that are computed when they are needed."""
+
+    __slots__ = ("liveness", "positions", "swallows")
+
+    def __init__(self) -> None:
+        self.liveness: Liveness | None = None
+        self.positions: list[Position] | None = None
+        # Whether a handler may end without an exception, by its first instruction.
+        self.swallows: dict[int, bool] = {}
 
 
 class CodeInfo:
     """The facts about a code object that the interpreter needs."""
 
     __slots__ = (
-        "_handler_starts", "_liveness", "_positions", "_swallows", "code", "handlers", "instructions", "is_plain", "lines", "linked", "names", "nslots",
-        "offsets", "pure", "slots",
+        "_handler_starts", "_later", "code", "consts", "handlers", "instructions", "is_plain", "lines", "linked", "names", "nslots", "offsets", "pure",
+        "slots",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
-        raw = code.co_code
-        index_of: dict[int, int] = {}
-        found: list[tuple[int, int, int]] = []
-        # The offset at which each instruction begins, its EXTENDED_ARG prefixes included.
-        starts: list[int] = []
-        extended, start = 0, None
-        for offset in range(0, len(raw), 2):
-            op = raw[offset]
-            if op == _CACHE:
-                continue
-            arg = raw[offset + 1] | extended
-            if start is None:
-                start = offset
-            if op == _EXTENDED:
-                extended = arg << 8
-                continue
-            extended = 0
-            for at in range(start, offset + 2, 2):
-                index_of[at] = len(found)
-            found.append((offset, op, arg))
-            starts.append(start)
-            start = None
-        self.offsets = [offset for offset, _, _ in found]
-        instructions = []
-        for k, (_, op, arg) in enumerate(found):
-            name = dis.opname[op]
-            if op in _RELATIVE:
-                # A jump is relative to the instruction after this one's inline caches.
-                after = starts[k + 1] if k + 1 < len(found) else len(raw)
-                arg = index_of[after - 2 * arg if name in _BACKWARD else after + 2 * arg]
-            instructions.append(Instruction(name, arg))
-        self.instructions = instructions
-        self.handlers = [
-            Handler(index_of[e.start], index_of.get(e.end, len(found)), index_of[e.target], e.depth, e.lasti)
+        instructions, offsets, index_of = decoded(code)
+        handlers = [
+            Handler(index_of[e.start], index_of.get(e.end, len(offsets)), index_of[e.target], e.depth, e.lasti)
             for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
         ]
-        self._handler_starts = [h.start for h in self.handlers]
-        self.lines = self._line_numbers(index_of)
+        lines, consts = _line_numbers(code, offsets, index_of), code.co_consts
+        if CURRENT.rules:
+            instructions, handlers, origins, consts = lower(code, instructions, handlers, CURRENT)
+            offsets, lines = [offsets[k] for k in origins], [lines[k] for k in origins]
+        # The instructions, with the offset of each one's own code unit, and its line.
+        self.instructions, self.offsets, self.lines = instructions, offsets, lines
+        self.handlers, self.consts = handlers, consts
+        self._handler_starts = [h.start for h in handlers]
         self.names = code.co_names
         extra = [c for c in code.co_cellvars if c not in code.co_varnames]
         self.slots = (*code.co_varnames, *extra, *code.co_freevars)
@@ -114,20 +141,7 @@ class CodeInfo:
         self.linked: list | None = None
         # The result of `pure_code` in a tuple; None if it is not computed yet.
         self.pure: tuple | None = None
-        self._liveness: Liveness | None = None
-        self._positions: list[Position] | None = None
-        self._swallows: dict[int, bool] = {}
-
-    def _line_numbers(self, index_of: dict[int, int]) -> list[int]:
-        lines = [self.code.co_firstlineno] * len(self.instructions)
-        for begin, end, line in self.code.co_lines():
-            if line is None:
-                continue
-            for offset in range(begin, end, 2):
-                k = index_of.get(offset)
-                if k is not None and self.offsets[k] == offset:
-                    lines[k] = line
-        return lines
+        self._later = LaterFacts()
 
     def handler_at(self, ip: int) -> Handler | None:
         """Returns the innermost exception handler that covers instruction ``ip``."""
@@ -143,15 +157,25 @@ class CodeInfo:
                 yield h
             h = self.handler_at(h.target)
 
+    @property
+    def catches(self) -> bool:
+        """Returns whether the code handles exceptions, other than by restoring variables."""
+        return not all([self.restores(h) for h in self.handlers])
+
+    def restores(self, h: Handler) -> bool:
+        """Returns whether a handler only restores the variables that an inlined comprehension uses, and raises the exception again."""
+        return self.instructions[h.target].name in _RESTORING
+
     def leaves_with(self, h: Handler) -> bool:
         """Returns whether a handler is that of a ``with`` statement, whose exit method is the last value below its depth."""
         return self.instructions[h.target + 1].name == "WITH_EXCEPT_START"
 
     def swallows(self, h: Handler) -> bool:
         """Returns whether a handler may end without an exception. ``finally``, or one that always raises, does not."""
-        found = self._swallows.get(h.target)
+        known = self._later.swallows
+        found = known.get(h.target)
         if found is None:
-            found = self._swallows[h.target] = self._may_end(h.target)
+            found = known[h.target] = self._may_end(h.target)
         return found
 
     def _may_end(self, target: int) -> bool:
@@ -167,26 +191,34 @@ class CodeInfo:
             if name == "POP_EXCEPT" and self.instructions[k + 1].name != "RERAISE":
                 return True
             todo += [] if name in _ENDS else [k + 1]
-            todo += [arg] if "JUMP" in name or name in ("FOR_ITER", "SEND") else []
+            todo += [arg] if jumps(name) else []
         return False
+
+    def loop_over(self, ip: int) -> int | None:
+        """Returns the FOR_ITER that reads the iterator that is on the stack before instruction ``ip``; None if something else does."""
+        while self.instructions[ip].name in _BEFORE_LOOP:
+            ip += 1
+        return ip if self.instructions[ip].name == "FOR_ITER" else None
 
     def live_at(self, ip: int) -> frozenset[int]:
         """Returns the slots whose value may still be read when execution continues at instruction ``ip``.
 
         Cells are always live: a closure may hold them.
         """
-        if self._liveness is None:
-            self._liveness = Liveness(self)
-        return self._liveness.at(ip)
+        liveness = self._later.liveness
+        if liveness is None:
+            liveness = self._later.liveness = Liveness(self)
+        return liveness.at(ip)
 
     def position_at(self, offset: int) -> Position:
         """Returns the source position of the instruction at an ``offset`` in the code; `NOWHERE` for -1."""
         if offset < 0:
             return NOWHERE
-        if self._positions is None:
+        positions = self._later.positions
+        if positions is None:
             # A code object yields its positions only in order, from the first one.
-            self._positions = [*self.code.co_positions()]
-        return self._positions[offset // 2] if offset // 2 < len(self._positions) else NOWHERE
+            positions = self._later.positions = [*self.code.co_positions()]
+        return positions[offset // 2] if offset // 2 < len(positions) else NOWHERE
 
     def live_after(self, ip: int) -> frozenset[int]:
         """Returns the slots that are live at instruction ``ip`` while the instruction before it makes a call."""
@@ -238,7 +270,7 @@ def _liveness(info: CodeInfo) -> list[int]:
     before: list[list[int]] = [[] for _ in range(n + 1)]
     for k, (name, arg) in enumerate(info.instructions):
         following = [] if name in _ENDS else [k + 1]
-        if "JUMP" in name or name in ("FOR_ITER", "SEND"):
+        if jumps(name):
             following.append(arg)
         handler = info.handler_at(k)
         if handler is not None:
@@ -258,7 +290,7 @@ def _liveness(info: CodeInfo) -> list[int]:
         if name == "STORE_FAST":
             handler = info.handler_at(k)
             found = found & ~(1 << arg) if handler is None else live[k + 1] & ~(1 << arg) | live[handler.target]
-        elif name in ("LOAD_FAST", "DELETE_FAST"):
+        elif name in _TAKES:
             found |= 1 << arg
         if found != live[k]:
             live[k] = found

@@ -7,22 +7,22 @@ instruction or call that receives it consumes it at once.
 
 from __future__ import annotations
 
-import dis
 from types import CodeType
 from typing import NamedTuple
 
-from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CODES, CodeInfo, Instruction
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CODES, CodeInfo
+from fineline.bytecode.instructions import Instruction, effect
 
 _HARMLESS = frozenset({
-    "BINARY_OP", "BINARY_SLICE", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_SLICE",
-    "BUILD_STRING", "BUILD_TUPLE", "CALL", "CALL_FUNCTION_EX", "COMPARE_OP", "CONTAINS_OP", "COPY", "COPY_FREE_VARS", "DELETE_FAST",
-    "DELETE_SUBSCR", "DICT_MERGE", "DICT_UPDATE", "FORMAT_VALUE", "FOR_ITER", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_FORWARD",
-    "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LIST_APPEND", "LIST_EXTEND", "LIST_TO_TUPLE", "LOAD_ASSERTION_ERROR",
-    "LOAD_CLOSURE", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_METHOD", "MAKE_CELL", "MAKE_FUNCTION", "MAP_ADD",
-    "NOP", "POP_TOP", "PRECALL", "PUSH_NULL", "RAISE_VARARGS", "RESUME", "RETURN_GENERATOR", "RETURN_VALUE", "SET_ADD", "SET_UPDATE",
-    "STORE_DEREF", "STORE_FAST", "STORE_SLICE", "STORE_SUBSCR", "SWAP", "UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE",
+    "BINARY_OP", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_SLICE", "BUILD_STRING",
+    "BUILD_TUPLE", "CALL", "CALL_FUNCTION_EX", "COMPARE_OP", "CONTAINS_OP", "COPY", "COPY_FREE_VARS", "DELETE_FAST", "DELETE_SUBSCR",
+    "DICT_MERGE", "DICT_UPDATE", "FORMAT_VALUE", "FOR_ITER", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_FORWARD", "JUMP_IF_FALSE_OR_POP",
+    "JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LIST_APPEND", "LIST_EXTEND", "LIST_TO_TUPLE", "LOAD_ASSERTION_ERROR", "LOAD_CLOSURE",
+    "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_GLOBAL", "LOAD_METHOD", "MAKE_CELL", "MAKE_FUNCTION", "MAP_ADD",
+    "NOP", "POP_TOP", "PRECALL", "PUSH_NULL", "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_GENERATOR", "RETURN_VALUE", "SET_ADD",
+    "SET_UPDATE", "STORE_DEREF", "STORE_FAST", "STORE_SUBSCR", "SWAP", "UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE",
     "UNPACK_EX", "UNPACK_SEQUENCE", "YIELD_VALUE",
-    *[name for name in dis.opmap if name.startswith(("POP_JUMP_FORWARD_IF", "POP_JUMP_BACKWARD_IF", "POP_JUMP_IF"))],
+    *[f"POP_JUMP_{way}_IF_{condition}" for way in ("FORWARD", "BACKWARD") for condition in ("TRUE", "FALSE", "NONE", "NOT_NONE")],
 })  # fmt: skip
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 # Without bytes, because codecs may be written in Python.
@@ -77,7 +77,7 @@ def pure_code(code: CodeType) -> PureCode | None:
 
 
 def _analysed(code: CodeType) -> PureCode | None:
-    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) or CODES[code].handlers:
+    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) or CODES[code].catches:
         return None
     return uses_between(CODES[code], 0, len(CODES[code].instructions))
 
@@ -91,7 +91,7 @@ def uses_between(info: CodeInfo, start: int, end: int) -> PureCode | None:
             name, arg = info.instructions[k]
             if name not in _HARMLESS or (name == "LOAD_METHOD" and info.names[arg] not in _METHODS):
                 return None
-            if name == "LOAD_CONST" and not (is_plain(info.code.co_consts[arg]) or _is_comprehension(info.code.co_consts[arg])):
+            if name == "LOAD_CONST" and not (is_plain(info.consts[arg]) or _is_comprehension(info.consts[arg])):
                 return None
             if name == "LOAD_GLOBAL":
                 uses.append(_use(info, k))
@@ -101,7 +101,7 @@ def uses_between(info: CodeInfo, start: int, end: int) -> PureCode | None:
                 return None
             elif name == "MAKE_FUNCTION":
                 made = _made(info, k)
-                if made is None or CODES[made].handlers:
+                if made is None or CODES[made].catches:
                     return None
                 ranges.append((CODES[made], 0, len(CODES[made].instructions)))
                 first = _start(info.instructions, k - 1)
@@ -117,7 +117,7 @@ def _is_comprehension(constant: object) -> bool:
 def _made(info: CodeInfo, k: int) -> CodeType | None:
     """Returns the code of the comprehension that instruction ``k`` makes; None if it makes another function."""
     name, arg = info.instructions[k - 1]
-    constant = info.code.co_consts[arg] if name == "LOAD_CONST" else None
+    constant = info.consts[arg] if name == "LOAD_CONST" else None
     return constant if _is_comprehension(constant) and not info.instructions[k].arg & ~8 else None
 
 
@@ -156,8 +156,7 @@ def _after_call(instructions: list[Instruction], k: int) -> str:
         name, arg = instructions[j]
         if "JUMP" in name or name in ("FOR_ITER", "RETURN_VALUE", "RAISE_VARARGS"):
             return ""
-        opcode = dis.opmap[name]
-        depth += dis.stack_effect(opcode, arg if opcode >= dis.HAVE_ARGUMENT else None)
+        depth += effect(name, arg)
         if depth == 1 and name in _CALLS:
             return instructions[j + 1].name
     return ""

@@ -7,6 +7,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from fineline.bytecode.code import CODES, CodeInfo
+from fineline.bytecode.instructions import effect
 from fineline.bytecode.pure_code import uses_between
 
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
@@ -45,7 +46,7 @@ def pure_loop(info: CodeInfo, start: int) -> PureLoop | None:
         return None
     depth = max([_reach(info, k, level) for k, level in levels.items() if k != end])
     written = sorted({arg for name, arg in inside if name == "STORE_FAST"})
-    read = {arg for name, arg in inside if name in ("LOAD_FAST", "LOAD_DEREF")}
+    read = {arg for name, arg in inside if name in ("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF")}
     code = _code(info, start, end, depth, depth + levels[end], written)
     CODES[code].pure = (pure,)
     return PureLoop(code, end, depth, (*sorted(read & info.live_at(start)),), (*written,))
@@ -70,9 +71,7 @@ def _end(info: CodeInfo, start: int) -> int:
 
 
 def _effect(info: CodeInfo, k: int, jump: bool) -> int:
-    name, arg = info.instructions[k]
-    opcode = dis.opmap[name]
-    return dis.stack_effect(opcode, arg if opcode >= dis.HAVE_ARGUMENT else None, jump=jump)
+    return effect(*info.instructions[k], jump)
 
 
 def _levels(info: CodeInfo, start: int, end: int) -> dict[int, int] | None:

@@ -495,7 +495,7 @@ class FrameStateBuilder:
             at, stop, step = it.at, it.stop, it.step
         else:
             _, (whole,), passed = it.__reduce__()
-            at, stop, step = whole.start + passed * whole.step, whole.stop, whole.step
+            at, stop, step = whole.start + (passed or 0) * whole.step, whole.stop, whole.step
         pairs = zip((at, stop), vary, strict=True)
         numbers = [self.roots.vary(n) if alive else self.value(n) for n, alive in pairs]
         return IteratorShape(RangeIterator, (*numbers, Const(step)), _NONE)

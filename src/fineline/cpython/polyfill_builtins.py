@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import index
 from typing import Any
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython.polyfill_iterators import CallableIterator, ReversedSequence
 from fineline.cpython.protocols import MISSING, special
 from fineline.kinds import is_a
@@ -233,10 +234,13 @@ def reversed_(sequence: Any, /) -> Any:
     return ReversedSequence(sequence)
 
 
+_NOT_CALLABLE = CURRENT.worded("iter(v, w): v must be callable")
+
+
 def iter_callable(function: Callable[[], Any], sentinel: Any, /) -> CallableIterator:
     """Implements `iter` with two arguments."""
     if not callable(function):
-        raise TypeError("iter(v, w): v must be callable")
+        raise TypeError(_NOT_CALLABLE)
     return CallableIterator(function, sentinel)
 
 

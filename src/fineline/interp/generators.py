@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import Any
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator, delegate
 from fineline.frames.graph_breaks import Delivery
@@ -42,7 +43,7 @@ def resume_generator(
     if gen.state == "new":
         if throw is not None:
             gen.state, gen.frame = "closed", None
-            if is_a(throw, StopIteration):
+            if is_a(throw, StopIteration) and CURRENT.converts_at_start:
                 found: Frame | None = interp.throw(stopped(throw), again=True)
                 return found
             raise throw
@@ -80,6 +81,8 @@ def resume_generator(
         return interp.resume_generator(frame, receiver, None, None, SENT, throw)
     method = getattr(receiver, "throw", None)
     if method is None:
+        # At the ``yield``, where it may end the iteration.
+        frame.ip += 1
         raise throw
     return call_next(interp, frame, method, [throw], SENT) or frame
 

@@ -35,7 +35,7 @@ from fineline.fx.recorder import NotForGraph
 from fineline.interp.break_storms import call_eager_function
 from fineline.interp.generators import close_dying, leave_generator, raise_after_dying, resume_generator, stopped
 from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
-from fineline.interp.opcodes.table import link
+from fineline.interp.opcodes.table import NotInterpreted, link
 from fineline.kinds import is_a
 from fineline.objects.attribute_errors import left
 from fineline.objects.iterator_stand_ins import KINDS
@@ -129,6 +129,11 @@ class Interpreter:
             call_eager_function(self, fn, args, kwargs)
         if self.trace.active:
             see_function(self.trace, fn)
+        try:
+            ops = self.link(info)
+        except NotInterpreted as e:
+            error, name = e.args
+            raise GraphBreak(fn, tuple(args), kwargs, error, f"{fn.__qualname__} has {name}") from None
         n = len(args)
         if info.is_plain and not kwargs and n == code.co_argcount:
             local = args
@@ -142,7 +147,7 @@ class Interpreter:
             local[info.nslots - len(closure) :] = closure
         globals_ = fn.__globals__
         function: Any = fn
-        frame = Frame(info, self.link(info), globals_, function.__builtins__, local, f)
+        frame = Frame(info, ops, globals_, function.__builtins__, local, f)
         frame.function = fn
         frame.began = self.trace.recorder.calls
         frame.then = then
@@ -494,11 +499,14 @@ class Interpreter:
             h = f.info.handler_at(f.ip - 1)
             if h is not None:
                 del f.stack[h.depth :]
+                # CPython keeps one value more below an exception that is thrown into ``yield from``.
+                f.stack.extend(_NULLS[: h.depth - len(f.stack)])
                 if h.lasti:
                     f.stack.append(f.ip - 1)
                 f.stack.append(e)
                 f.ip = h.target
-                traces.write(e, self.trace)
+                if not f.info.restores(h):
+                    traces.write(e, self.trace)
                 self.frame = f
                 return f
             self.limits.depth -= 1

@@ -10,8 +10,8 @@
 #include <memory>
 #include <utility>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030C0000
-#error "the native guard evaluator relies on object layouts of CPython 3.11"
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
+#error "the native guard evaluator relies on object layouts of CPython 3.11 and 3.12"
 #endif
 
 namespace fineline {

@@ -12,6 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
@@ -53,12 +54,14 @@ def _users(f: Frame) -> Frame:
 
 
 def _namespace(interp: Interp, f: Frame) -> Any:
-    """Returns a frame's names as a dict. A function has one such dict, updated at each call; other entries in it stay."""
+    """Returns a frame's names as a dict. Up to Python 3.12, a function has one such dict, updated at each call; other entries in it stay."""
     f = _users(f)
     trace, code = interp.trace, f.info.code
     out = f.extras.namespace
     if out is None:
-        out = f.own_extras().namespace = trace.fresh({})
+        out = trace.fresh({})
+        if CURRENT.one_namespace:
+            f.own_extras().namespace = out
     src = trace.sources.get(out)
     if src is not None and trace.active:
         trace.expand(out)

@@ -7,6 +7,8 @@ import sys
 import types
 from typing import Any
 
+from fineline.bytecode.intrinsics import make_type_alias
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.exception_slots import CAUSE, CONTEXT, DICT
 from fineline.frames.frame import Frame
@@ -217,7 +219,7 @@ def MATCH_CLASS(interp: Interp, f: Frame, arg: int) -> Frame | None:
     cls = f.stack.pop()
     subject = f.stack.pop()
     if not is_a(cls, type):
-        raise TypeError("called match pattern must be a type")
+        raise TypeError(CURRENT.worded("called match pattern must be a type"))
     return interp.call(f, protocols.match_class, [subject, cls, arg, names, bool(cls.__flags__ & MATCH_SELF_FLAG)])
 
 
@@ -294,6 +296,18 @@ def _format(interp: Interp, f: Frame, value: Any, then: None, spec: str) -> Fram
         f.stack.append(value)
         return None
     return interp.call(f, format, [value, spec])
+
+
+def CONVERT_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    return interp.call(f, CONVERSIONS[arg], [f.stack.pop()])
+
+
+# -- type statements ---------------------------------------------------------------------------------------------------
+def MAKE_TYPE_ALIAS(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    parts = f.stack.pop()
+    if interp.trace.active:
+        raise GraphBreak(make_type_alias, (parts,), None, "FL423", "an alias of a type is made")
+    return interp.finish(f, make_type_alias(parts))
 
 
 HANDLERS = family(globals())

@@ -223,6 +223,8 @@ def MAKE_FUNCTION(interp: Interp, f: Frame, arg: int) -> None:
     code = s.pop()
     fn = types.FunctionType(code, f.globals, code.co_name, None, s.pop() if arg & 8 else None)
     fn.__qualname__ = code.co_qualname
+    if arg & 16:
+        fn.__annotate__ = s.pop()  # type: ignore[attr-defined]
     if arg & 4:
         pairs = s.pop()
         fn.__annotations__ = dict(zip(pairs[::2], pairs[1::2], strict=True)) if is_a(pairs, tuple) else pairs

@@ -250,7 +250,7 @@ def _jump_if_none(wanted: bool) -> Handler:
 
 # -- calls -----------------------------------------------------------------------------------------------------------
 def KW_NAMES(interp: Interp, f: Frame, arg: int) -> None:
-    f.kwnames = f.info.code.co_consts[arg]
+    f.kwnames = f.info.consts[arg]
 
 
 def CALL(interp: Interp, f: Frame, arg: int) -> Frame | None:
@@ -398,6 +398,16 @@ def SEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
     if interp.trace.active:
         raise GraphBreak(step_eagerly, tuple(args), None, "FL416", f"yield from a {type(receiver).__name__}").to(_STEPPED)
     _stepped(interp, f, step_eagerly(*args))
+    return None
+
+
+def CLEANUP_THROW(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    """Ends ``yield from``, if the exception that was thrown into the generator is a StopIteration."""
+    exc = f.stack.pop()
+    if not is_a(exc, StopIteration):
+        return interp.throw(exc, again=True)
+    del f.stack[-2:]
+    f.stack.append(STOP_VALUE.__get__(exc))
     return None
 
 

@@ -175,7 +175,8 @@ class _Entry:
         if any([copy is NULL for copy in given]):
             return NULL
         new = make(*given)
-        if state:
+        # From Python 3.12 on, an iterator over a range has None as its state.
+        if state and state[0] is not None:
             new.__setstate__(*state)
         return new
 

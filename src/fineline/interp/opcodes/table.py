@@ -8,18 +8,21 @@ from types import MappingProxyType
 from fineline.builtins import operators
 from fineline.bytecode.code import CodeInfo
 from fineline.bytecode.pure_loops import PureLoop, pure_loop
-from fineline.frames.frame import Frame
+from fineline.bytecode.version import CURRENT
 from fineline.frames.opcode_families import Handler
 from fineline.frames.stub_frames import is_own
 from fineline.interp.opcodes import blocks, building, flow, variables
 from fineline.interp.opcodes.eager import OPAQUE
 from fineline.interp.opcodes.pure_loops import handing_over
-from fineline.tracing.interp import Interp
 from fineline.tracing.lessons import Site
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {**variables.HANDLERS, **building.HANDLERS, **flow.HANDLERS, **blocks.HANDLERS, **operators.HANDLERS}
 )
+
+
+class NotInterpreted(Exception):
+    """Code has an instruction that the interpreter does not run: the id of the graph break, and the instruction."""
 
 
 def link(info: CodeInfo, eager: Set[Site] | None) -> list:
@@ -29,7 +32,7 @@ def link(info: CodeInfo, eager: Set[Site] | None) -> list:
     for k, (name, arg) in enumerate(info.instructions):
         h = HANDLERS.get(name)
         if h is None:
-            h = _unknown(name)
+            raise NotInterpreted(CURRENT.refused[name], name)
         if users and "JUMP_BACKWARD" in name and name != "JUMP_BACKWARD_NO_INTERRUPT":
             if arg not in loops:
                 loops[arg] = pure_loop(info, arg)
@@ -39,10 +42,3 @@ def link(info: CodeInfo, eager: Set[Site] | None) -> list:
             h = OPAQUE.get(name, h)
         out.append((h, arg, k + 1))
     return out
-
-
-def _unknown(name: str) -> Handler:
-    def unknown(interp: Interp, f: Frame, arg: int) -> Frame | None:
-        raise SystemError(f"fineline has no handler for the instruction {name}")
-
-    return unknown

@@ -51,7 +51,7 @@ def SWAP(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def LOAD_CONST(interp: Interp, f: Frame, arg: int) -> None:
-    value = f.info.code.co_consts[arg]
+    value = f.info.consts[arg]
     if interp.trace.deferred.numbers:
         # The constant may be the same object as a number that was passed in.
         interp.trace.deferred.settle(value)
@@ -64,6 +64,12 @@ def LOAD_FAST(interp: Interp, f: Frame, arg: int) -> None:
     if v is NULL:
         raise UnboundLocalError(f"cannot access local variable '{f.info.slots[arg]}' where it is not associated with a value")
     f.stack.append(v)
+
+
+def LOAD_FAST_AND_CLEAR(interp: Interp, f: Frame, arg: int) -> None:
+    """Moves a variable, or NULL, onto the stack while an inlined comprehension uses its slot."""
+    f.stack.append(f.local[arg])
+    f.local[arg] = NULL
 
 
 def STORE_FAST(interp: Interp, f: Frame, arg: int) -> None:

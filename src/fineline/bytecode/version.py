@@ -1,0 +1,11 @@
+"""The facts about the running version of CPython."""
+
+from __future__ import annotations
+
+import sys
+
+from fineline.bytecode import python_3_11, python_3_12, python_3_13, python_3_14
+from fineline.bytecode.lowering import Version
+
+_MODULES = {(3, 11): python_3_11, (3, 12): python_3_12, (3, 13): python_3_13, (3, 14): python_3_14}
+CURRENT: Version = _MODULES[sys.version_info[:2]].VERSION
