@@ -1,0 +1,58 @@
+"""What differs between the releases of PyTorch that fineline runs on. Code elsewhere takes these names and asks for no release.
+
+| PyTorch | what changed                                                             | here |
+|---------|--------------------------------------------------------------------------|------|
+| 2.14    | `autograd.Function.apply` is a class method in C, its bound form a       | `APPLY`, `APPLY_HOME`, `bound_apply`, `method_parts` |
+|         | C function: no `__func__`, no code, another object at each read          | |
+| 2.14    | `FakeTensorMode.from_tensor` notes the number in a real tensor without   | `static_fake` |
+|         | dimensions, and `item()` of the fake returns it instead of raising       | |
+
+Differences are told from PyTorch itself, not by its number: a release between two others may have either form.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from fineline.kinds import is_a
+
+# -- autograd.Function.apply -------------------------------------------------------------------------------------------
+_APPLY: Any = torch.autograd.Function.__dict__["apply"]
+APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
+"""What all classes' `apply` is, unbound: it takes the class as first argument."""
+APPLY_HOME = ("torch.autograd.function", "Function.apply", torch.autograd.function.__file__)
+"""Its module, its name and its file, for rules about these."""
+
+
+def bound_apply(cls: type) -> Any:
+    """Returns ``cls.apply``, even if the class has another attribute of that name."""
+    return _APPLY.__get__(None, cls)
+
+
+def method_parts(value: Any) -> tuple[Any, Any] | None:
+    """Returns the function and the object of a bound method in Python, or of a bound `apply`; None for anything else."""
+    if is_a(value, types.MethodType):
+        return value.__func__, value.__self__
+    if is_a(value, types.BuiltinFunctionType) and is_a(value.__self__, type(torch.autograd.Function)) and value == bound_apply(value.__self__):
+        return APPLY, value.__self__
+    return None
+
+
+def applied(value: Any) -> Any:
+    """Returns the class whose `apply` ``value`` is; None if it is something else."""
+    parts = method_parts(value)
+    return parts[1] if parts is not None and parts[0] is APPLY else None
+
+
+# -- fake tensors ------------------------------------------------------------------------------------------------------
+def static_fake(mode: FakeTensorMode, t: Tensor) -> FakeTensor:
+    """Returns the fake of a real tensor, of the same sizes. It knows none of the tensor's numbers."""
+    fake: FakeTensor = mode.from_tensor(t, static_shapes=True)
+    # Sizes that depend on the number would be taken for constants: `x.sum(n)` gave the sizes of the first call's `n`.
+    fake.item_memo = None
+    return fake
