@@ -2,7 +2,7 @@
 
 | PyTorch | what changed                                                             | here |
 |---------|--------------------------------------------------------------------------|------|
-| 2.14    | `autograd.Function.apply` is a class method in C, its bound form a       | `APPLY`, `APPLY_HOME`, `bound_apply`, `method_parts` |
+| 2.14    | `autograd.Function.apply` is a class method in C, its bound form a       | `APPLY`, `APPLY_HOME`, `bound_apply`, `method_parts`, `applied` |
 |         | C function: no `__func__`, no code, another object at each read          | |
 | 2.14    | `FakeTensorMode.from_tensor` notes the number in a real tensor without   | `static_fake` |
 |         | dimensions, and `item()` of the fake returns it instead of raising       | |
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import FunctionMeta
 
 from fineline.kinds import is_a
 
@@ -34,11 +35,16 @@ def bound_apply(cls: type) -> Any:
     return _APPLY.__get__(None, cls)
 
 
+def has_apply(value: Any) -> bool:
+    """Returns whether ``value`` is a class that `APPLY` can be bound to."""
+    return is_a(value, FunctionMeta)
+
+
 def method_parts(value: Any) -> tuple[Any, Any] | None:
     """Returns the function and the object of a bound method in Python, or of a bound `apply`; None for anything else."""
     if is_a(value, types.MethodType):
         return value.__func__, value.__self__
-    if is_a(value, types.BuiltinFunctionType) and is_a(value.__self__, type(torch.autograd.Function)) and value == bound_apply(value.__self__):
+    if is_a(value, types.BuiltinFunctionType) and has_apply(value.__self__) and value == bound_apply(value.__self__):
         return APPLY, value.__self__
     return None
 
