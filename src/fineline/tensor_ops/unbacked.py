@@ -211,8 +211,15 @@ def _advise(call: Call) -> Frame | None:
     return call.finish(call.fn(*call.args) if all([type(a) in SYMBOLIC or type(a) is int for a in call.args]) else None)
 
 
+def _has_unbacked(call: Call) -> Frame | None:
+    """Handles PyTorch's question whether only the graph will know a number or a size, which flex_attention (torch 2.14) asks about tensors."""
+    found = [[*a.size(), *a.stride()] if is_a(a, Tensor) and a._has_symbolic_sizes_strides else a for a in call.args]
+    return call.finish(any(map(unknown, numbers(found))))
+
+
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
+        symbolic_shapes.has_free_unbacked_symbols: _has_unbacked,
         torch._check_with: _check,
         torch._check_is_size: _check_is_size,
         symbolic_shapes._advise_is_size: _advise,
