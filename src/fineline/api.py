@@ -14,6 +14,7 @@ from torch import nn
 
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument
+from fineline.guards.native_core import CORE
 from fineline.policy.dim_marks import DIMS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
@@ -150,7 +151,7 @@ def _region(
 ) -> Region:  # fmt: skip
     own, found = _backend(backend, mode, options)
     if watch is None:
-        watch = _watch(_tree(fn, name), RunCounts() if RunCounts.available() else None) if LISTENERS.trees else UNWATCHED
+        watch = _watch(_tree(fn, name), RunCounts() if CORE is not None and RunCounts.available() else None) if LISTENERS.trees else UNWATCHED
     region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch=watch)
     _REGIONS.add(region)
     return region

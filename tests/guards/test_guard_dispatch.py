@@ -289,7 +289,7 @@ def test_programs_of_the_other_evaluator_are_refused() -> None:
 
 
 def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(guard_dispatch, "_native", None)
+    monkeypatch.setattr(guard_dispatch, "CORE", None)
     guard_dispatch._native_available.cache_clear()
     try:
         with caplog.at_level(logging.WARNING, logger="fineline"):

@@ -37,7 +37,8 @@ from fineline.fx.infallible import functions, kept_outputs
 from fineline.fx.output_fixups import as_captured, disowned, remaking, without_modes
 from fineline.fx.overlap_check import apart
 from fineline.fx.size_facts import Kinds, sizes_of
-from fineline.guards.facts import AMBIENT, AmbientFacts, has_tangent, storage_of, without_sizes
+from fineline.guards.ambient_table import AMBIENT
+from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a
