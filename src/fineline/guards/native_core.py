@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 import struct
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -20,11 +20,39 @@ import fineline.guards.evaluate  # noqa: F401
 from fineline.guards.facts import TensorFacts, storage_of, tensor_facts
 from fineline.import_thread import apart
 
+
+class GuardChecker(Protocol):
+    """A guard program of the core."""
+
+    def check(self, roots: tuple) -> tuple | None: ...
+
+
+class TensorLayout(Protocol):
+    """The layout of a tensor as the core reads it."""
+
+    shape: tuple
+    stride: tuple
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+
+class NativeCore(Protocol):
+    """The module `fineline._native`, as far as it reads objects of PyTorch's."""
+
+    Layout: type
+    GuardProgram: Callable[[int, tuple, tuple], GuardChecker]
+    Dispatcher: Callable[[object, object, object], object]
+    layout_of: Callable[[object], TensorLayout]
+    any_foreign: Callable[[tuple], bool]
+    picture_ambient: Callable[[], bytes | None]
+
+
 # The numbers that C++ has for the types of numbers.
 _SCALAR_TYPES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
 
-def disagreement(core: Any) -> str:
+def disagreement(core: NativeCore) -> str:
     """Returns what the core reads otherwise than Python, or how it fails; "" if it agrees. It changes nothing outside of its thread."""
     try:
         # In a new thread no mode and no transform is active, and its state ends with it.
@@ -33,7 +61,7 @@ def disagreement(core: Any) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def _disagreements(core: Any) -> Iterator[str]:
+def _disagreements(core: NativeCore) -> Iterator[str]:
     for t in _tensors():
         facts = tensor_facts(t)
         yield from [f"a guard on {name} of a tensor with {facts}" for name in _wrong_guards(core, t, facts)]
@@ -59,18 +87,22 @@ def _tensors() -> list[Tensor]:
     ]
 
 
-def _wrong_guards(core: Any, t: Tensor, facts: TensorFacts) -> Iterator[str]:
+def _wrong_guards(core: NativeCore, t: Tensor, facts: TensorFacts) -> Iterator[str]:
     """Yields the facts that the core finds to be others, or does not find to be others."""
     if not _passes(core, t, facts):
         yield "the metadata"
-    others: dict[str, Any] = {
-        "dtype": torch.int16, "device": torch.device("meta"), "requires_grad": not facts.requires_grad, "dispatch_keys": facts.dispatch_keys ^ 1 << 40,
-        "sizes": (*facts.sizes[:-1], 7) if facts.sizes else (1,), "strides": (*(facts.strides or ())[:-1], 77) if facts.sizes else (1,),
-    }  # fmt: skip
-    yield from [name for name, other in others.items() if _passes(core, t, facts._replace(**{name: other}))]
+    others = {
+        "dtype": facts._replace(dtype=torch.int16),
+        "device": facts._replace(device=torch.device("meta")),
+        "requires_grad": facts._replace(requires_grad=not facts.requires_grad),
+        "keys": facts._replace(dispatch_keys=facts.dispatch_keys ^ 1 << 40),
+        "sizes": facts._replace(sizes=(*facts.sizes[:-1], 7)),
+        "strides": facts._replace(strides=(*(facts.strides or ())[:-1], 77)),
+    }
+    yield from [name for name, other in others.items() if _passes(core, t, other)]
 
 
-def _passes(core: Any, t: Tensor, facts: TensorFacts) -> bool:
+def _passes(core: NativeCore, t: Tensor, facts: TensorFacts) -> bool:
     return core.GuardProgram(1, _on_one(("tensor", -1, 0, facts)), ()).check((t,)) is not None
 
 
@@ -78,7 +110,7 @@ def _on_one(check: tuple) -> tuple[tuple, ...]:
     return (("root", 0, -1, 0), check)
 
 
-def _wrong_storages(core: Any) -> Iterator[str]:
+def _wrong_storages(core: NativeCore) -> Iterator[str]:
     """Yields the storages and offsets that the core reads wrongly."""
     whole = torch.empty(6, device="cpu")
     part, other = whole[4:], torch.empty(2, device="cpu")
@@ -95,9 +127,9 @@ def _wrong_storages(core: Any) -> Iterator[str]:
                 yield f"the {kind} of a tensor"
 
 
-def _wrong_memory_of_guards(core: Any) -> Iterator[str]:
+def _wrong_memory_of_guards(core: NativeCore) -> Iterator[str]:
     """Yields the changes that a program does not see which has passed before: it compares words of memory then."""
-    changes = {
+    changes: dict[str, Callable[[Tensor], object]] = {
         "sizes": lambda t: t.resize_(2, 3), "strides": Tensor.t_, "requires_grad": Tensor.requires_grad_, "dispatch_keys": Tensor.conj,
         "dtype": lambda t: setattr(t, "data", t.to(torch.complex128)),
     }  # fmt: skip
@@ -112,10 +144,10 @@ def _wrong_memory_of_guards(core: Any) -> Iterator[str]:
             yield f"that the {name} of a tensor have changed"
 
 
-def _wrong_pictures(core: Any) -> Iterator[str]:
+def _wrong_pictures(core: NativeCore) -> Iterator[str]:
     """Yields the state of PyTorch that the core reads wrongly."""
     picture = core.picture_ambient()
-    words = struct.unpack("10Q", picture)
+    words = struct.unpack("10Q", picture or b"")
     if core.picture_ambient() != picture or words[4] != torch.get_num_threads():
         yield "the state of PyTorch"
     # It belongs to the process: to change it here would change what other threads make.
@@ -136,9 +168,9 @@ def _wrong_pictures(core: Any) -> Iterator[str]:
         yield "whether a grad mode, autocast or an inference mode is active"
 
 
-def _load() -> tuple[Any, str]:
+def _load() -> tuple[NativeCore | None, str]:
     try:
-        core = importlib.import_module("fineline._native")
+        core = cast(NativeCore, importlib.import_module("fineline._native"))
     except ImportError as error:
         return None, f"it could not be loaded: {error}"
     wrong = disagreement(core)

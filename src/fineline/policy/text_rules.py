@@ -97,7 +97,8 @@ class TextRules:
         if rule is not None:
             return rule
         if found is UNSEEN:
-            found = self.look(*key, target)
+            module, name, file = key
+            found = self.look(module, name, file, target)
             if t is types.FunctionType:
                 self._found[key] = found
             else:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from fineline.guards.evaluate import ReferenceProgram
-from fineline.guards.native_core import CORE, MISSING
+from fineline.guards.native_core import CORE, MISSING, NativeCore
 from fineline.guards.steps import Step
 from fineline.refusals import REFUSALS
 
@@ -78,22 +78,24 @@ class ReferenceDispatcher:
 
 def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[int], evaluator: Evaluator = "native") -> Any:
     """Returns a guard program for one of the two evaluators; both have ``check``, ``failing``, ``steps`` and ``outputs``."""
-    if evaluator == "native" and _native_available():
-        return CORE.GuardProgram(n_roots, tuple(steps), tuple(outputs))
+    core = _native_core() if evaluator == "native" else None
+    if core is not None:
+        return core.GuardProgram(n_roots, tuple(steps), tuple(outputs))
     return ReferenceProgram(n_roots, steps, outputs)
 
 
 def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed | None = None, finish: Finish | None = None) -> Any:
     """Returns a dispatcher for the guard programs of one evaluator."""
-    if evaluator == "native" and _native_available():
-        return CORE.Dispatcher(miss, failed, finish)
+    core = _native_core() if evaluator == "native" else None
+    if core is not None:
+        return core.Dispatcher(miss, failed, finish)
     return ReferenceDispatcher(miss, failed, finish)
 
 
 @functools.cache
-def _native_available() -> bool:
-    """Returns whether the native core is used; warns once if it is not."""
+def _native_core() -> NativeCore | None:
+    """Returns the native core if it is used; warns once if it is not."""
     if CORE is None:
         refusal = REFUSALS["FL903"]
         log.warning("fineline: FL903: %s (%s). %s %s", refusal.title, MISSING, refusal.explanation, refusal.next_step)
-    return CORE is not None
+    return CORE

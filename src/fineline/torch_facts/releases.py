@@ -8,6 +8,16 @@
 |         | dimensions, and `item()` of the fake returns it instead of raising       | |
 
 Differences are told from PyTorch itself, not by its number: a release between two others may have either form.
+
+These changes need no distinction, because what is right for the newer release is right for the older one:
+
+| PyTorch | what changed                                                             | where |
+|---------|--------------------------------------------------------------------------|-------|
+| 2.14    | `torch.compile(shapes_spec=)` is called `dynamic_shapes`                 | `api.compile`, `install.py`: both are arguments |
+| 2.14    | `flex_attention` asks whether a tensor has unbacked sizes                | `tensor_ops/unbacked.py` `_has_unbacked` |
+| 2.14    | AOTAutograd takes an index that is the number in a tensor, and Inductor  | `fx/graph_traits.py` `reads_numbers`, `backends/tracing.py` |
+|         | raises other exceptions than eager code where it is out of bounds        | |
+| 2.14    | to read a deprecated setting of `torch._dynamo.config` warns             | `region/settings.py` `_changed` |
 """
 
 from __future__ import annotations
@@ -26,7 +36,7 @@ from fineline.kinds import is_a
 _APPLY: Any = torch.autograd.Function.__dict__["apply"]
 APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
 """What all classes' `apply` is, unbound: it takes the class as first argument."""
-APPLY_HOME = ("torch.autograd.function", "Function.apply", torch.autograd.function.__file__)
+APPLY_HOME: tuple[str, str, str] = ("torch.autograd.function", "Function.apply", str(torch.autograd.function.__file__))
 """Its module, its name and its file, for rules about these."""
 
 
@@ -44,9 +54,8 @@ def method_parts(value: Any) -> tuple[Any, Any] | None:
     """Returns the function and the object of a bound method in Python, or of a bound `apply`; None for anything else."""
     if is_a(value, types.MethodType):
         return value.__func__, value.__self__
-    if is_a(value, types.BuiltinFunctionType) and has_apply(value.__self__) and value == bound_apply(value.__self__):
-        return APPLY, value.__self__
-    return None
+    holder: Any = value.__self__ if is_a(value, types.BuiltinFunctionType) else None
+    return (APPLY, holder) if has_apply(holder) and value == bound_apply(holder) else None
 
 
 def applied(value: Any) -> Any:
