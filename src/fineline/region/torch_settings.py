@@ -295,9 +295,12 @@ ENVIRONMENT: Mapping[str, Row] = MappingProxyType(
 
 # The release that brought a setting or variable, if it is not the oldest that fineline runs on.
 SINCE: Mapping[str, tuple[int, int]] = MappingProxyType(
-    dict.fromkeys(
-        "computed_lazy_constant_max_nodes canonicalize_output_graph_node_order compile_on_one_rank TORCH_COMPILE_ON_ONE_RANK "
-        "TORCH_COMPILE_DEBUG_EXTEND TORCH_COMPILE_DEBUG_MAX_EVENTS".split(),
-        (2, 14),
-    )
+    {
+        "computed_lazy_constant_max_nodes": (2, 14),
+        "canonicalize_output_graph_node_order": (2, 14),
+        "compile_on_one_rank": (2, 14),
+        "TORCH_COMPILE_ON_ONE_RANK": (2, 14),
+        "TORCH_COMPILE_DEBUG_EXTEND": (2, 14),
+        "TORCH_COMPILE_DEBUG_MAX_EVENTS": (2, 14),
+    }
 )
