@@ -213,8 +213,14 @@ def _advise(call: Call) -> Frame | None:
 
 def _has_unbacked(call: Call) -> Frame | None:
     """Handles PyTorch's question whether only the graph will know a number or a size, which flex_attention (torch 2.14) asks about tensors."""
-    found = [[*a.size(), *a.stride()] if is_a(a, Tensor) and a._has_symbolic_sizes_strides else a for a in call.args]
-    return call.finish(any(map(unknown, numbers(found))))
+    return call.finish(any(map(unknown, numbers(list(map(_sized, call.args))))))
+
+
+def _sized(a: Any) -> Any:
+    """Returns ``a`` with the sizes and strides of tensors in their place."""
+    if is_a(a, Tensor):
+        return [*a.size(), *a.stride()] if a._has_symbolic_sizes_strides else ()
+    return list(map(_sized, a)) if type(a) in (tuple, list) else a
 
 
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
