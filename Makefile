@@ -20,15 +20,20 @@ help:
 
 setup: $(STAMP)
 
+# The versions that are tested; CONSTRAINTS= takes the newest of the ranges in pyproject.toml.
+CONSTRAINTS ?= constraints.txt
+EXACT := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+TORCH := $(shell grep -o '"torch>=[0-9.]*,<[0-9.]*"' pyproject.toml)
+
 # torch comes first and by itself: what follows finds it installed and pulls in no other build of it.
-$(STAMP): pyproject.toml setup.py $(NATIVE)
+$(STAMP): pyproject.toml setup.py $(CONSTRAINTS) $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "fineline needs Python 3.11: make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(PY) || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing torch 2.13.0"
-	@$(PIP) install torch==2.13.0
+	@echo "Installing torch"
+	@$(PIP) install $(EXACT) $(TORCH)
 	@echo "Installing the models' libraries and the tools, and building fineline's native core"
 	@$(PIP) install 'setuptools>=77' wheel ninja
-	@$(PIP) install --no-build-isolation -e '.[test,zoo]'
+	@$(PIP) install $(EXACT) --no-build-isolation -e '.[test,zoo]'
 	@touch $@
 
 demo: $(STAMP)

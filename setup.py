@@ -15,7 +15,8 @@ extension = CppExtension(
     "fineline._native",
     SOURCES,
     depends=sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "src/fineline/native").glob("*.h")),
-    extra_compile_args=["-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
+    # -g0: Python's own flags have -g, which makes the library 9 MB instead of 0.3 MB.
+    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
 )
 # A failed build leaves the package on its Python evaluator; FINELINE_NATIVE=1 makes the failure an error instead.
 extension.optional = os.environ.get("FINELINE_NATIVE") != "1"

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from fineline import torch_support
+
 if TYPE_CHECKING:
     from fineline import errors
     from fineline.api import compile, explain, report, reset, set_policy
@@ -107,6 +109,7 @@ class _Unloaded(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=self)
+        torch_support.warn_if_untested(torch_support.installed_version())
         modules = {home: importlib.import_module(home) for home in _HOMES}
         found = {public: getattr(modules[home], public) for home, names in _HOMES.items() for public in names.split()}
         self.__class__ = types.ModuleType  # type: ignore[assignment]
@@ -122,4 +125,5 @@ class _Unloaded(types.ModuleType):
         return sorted({*vars(self), *__all__})
 
 
+torch_support.check_supported(torch_support.installed_version())
 sys.modules[__name__].__class__ = _Unloaded

@@ -14,6 +14,7 @@ from torch import nn
 
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument
+from fineline.guards.native_core import CORE
 from fineline.policy.dim_marks import DIMS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
@@ -47,6 +48,7 @@ def compile(
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
     shapes_spec: Any = None,
+    dynamic_shapes: Any = None,
     policy: Policy | None = None,
     breaks: Breaks | None = None,
     model: Callable | None = None,
@@ -63,7 +65,7 @@ def compile(
     its own programs and limit. Raises `BadArgument` for an invalid argument. A call raises `BackendFailed` if the backend
     fails, or if a compiled graph fails for the second time where the code does not; with ``options={"fall_back": True}``, such
     calls run eagerly. The signature is that of ``torch.compile`` (``model`` means ``fn``) plus ``policy`` and ``breaks``;
-    ``shapes_spec`` must be None.
+    ``dynamic_shapes``, which is ``shapes_spec`` in PyTorch 2.13, must be None.
     """
     if model is not None:
         if fn is not None:
@@ -72,7 +74,8 @@ def compile(
     if fn is None:
         return functools.partial(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, name=name, disable=disable,
-            recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, shapes_spec=shapes_spec, policy=policy, breaks=breaks,
+            recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, shapes_spec=shapes_spec, dynamic_shapes=dynamic_shapes, policy=policy,
+            breaks=breaks,
         )  # fmt: skip
     check_callable(fn)
     if isinstance(fn, type):
@@ -88,9 +91,9 @@ def compile(
         raise BadArgument(f"dynamic is None, True or False, not {dynamic!r}")
     if not isinstance(name, (str, NoneType)):
         raise BadArgument(f"name= takes a text, not a {type(name).__name__}")
-    if shapes_spec is not None:
+    if shapes_spec is not None or dynamic_shapes is not None:
         step = "Mark the sizes that vary with fineline.mark_dynamic(tensor, index), or say dynamic=True."
-        raise BadArgument("shapes_spec= is not understood", next_step=step)
+        raise BadArgument(f"{'dynamic_shapes' if shapes_spec is None else 'shapes_spec'}= is not understood", next_step=step)
     if recompile_limit is not None:
         options = {**(options or {}), "recompile_limit": recompile_limit}
     make = functools.partial(_region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic, name=name)
@@ -148,7 +151,7 @@ def _region(
 ) -> Region:  # fmt: skip
     own, found = _backend(backend, mode, options)
     if watch is None:
-        watch = _watch(_tree(fn, name), RunCounts() if RunCounts.available() else None) if LISTENERS.trees else UNWATCHED
+        watch = _watch(_tree(fn, name), RunCounts() if CORE is not None and RunCounts.available() else None) if LISTENERS.trees else UNWATCHED
     region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch=watch)
     _REGIONS.add(region)
     return region

@@ -188,14 +188,15 @@ class Installation:
     def compile(
         self, model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
         options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
-        isolate_recompiles: bool = False, shapes_spec: Any = None, breaks: Breaks | None = None, policy: Policy | None = None,
+        isolate_recompiles: bool = False, shapes_spec: Any = None, dynamic_shapes: Any = None, breaks: Breaks | None = None, policy: Policy | None = None,
     ) -> Any:  # fmt: skip
         """Replaces ``torch.compile``; also takes ``breaks`` and ``policy``. ``isolate_recompiles`` changes nothing: see `api.compile`."""
         # A filter of guards makes them unsafe, and is not needed.
         own = {k: v for k, v in (options or {}).items() if k not in ("guard_filter_fn", "use_aoti")}
         self.settings.tell()
-        if shapes_spec is not None:
-            self.settings.tell_once("shapes_spec", "torch.compile(shapes_spec=...) has no effect: mark sizes with torch._dynamo.mark_dynamic")
+        for argument, value in {"shapes_spec": shapes_spec, "dynamic_shapes": dynamic_shapes}.items():
+            if value is not None:
+                self.settings.tell_once(argument, f"torch.compile({argument}=...) has no effect: mark sizes with torch._dynamo.mark_dynamic")
         if recompile_limit is not None:
             own["recompile_limit"] = recompile_limit
         defaults = self.defaults.get("options", {})

@@ -13,17 +13,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fineline.guards.ambient_table import AMBIENT, AmbientTable
 from fineline.guards.evaluate import ReferenceProgram, explain_failure
-from fineline.guards.facts import (
-    AMBIENT,
-    TENSOR_NAMES,
-    AmbientFacts,
-    AmbientTable,
-    TensorFacts,
-    ambient_facts,
-    describe_difference,
-    tensor_facts,
-)
+from fineline.guards.facts import TENSOR_NAMES, AmbientFacts, TensorFacts, ambient_facts, describe_difference, tensor_facts
 from tests.guards.twins import Steps
 
 

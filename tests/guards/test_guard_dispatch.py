@@ -289,8 +289,8 @@ def test_programs_of_the_other_evaluator_are_refused() -> None:
 
 
 def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(guard_dispatch, "_native", None)
-    guard_dispatch._native_available.cache_clear()
+    monkeypatch.setattr(guard_dispatch, "CORE", None)
+    guard_dispatch._native_core.cache_clear()
     try:
         with caplog.at_level(logging.WARNING, logger="fineline"):
             dispatcher = make_dispatcher(missed)
@@ -299,7 +299,7 @@ def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
         assert type(dispatcher) is guard_dispatch.ReferenceDispatcher
         assert len(caplog.records) == 1
     finally:
-        guard_dispatch._native_available.cache_clear()
+        guard_dispatch._native_core.cache_clear()
 
 
 def test_an_unfinished_result_is_finished_when_the_arguments_are_free(which: Evaluator) -> None:

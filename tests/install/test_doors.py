@@ -53,7 +53,8 @@ def test_the_very_same_objects_are_back():
         fineline.uninstall()
     changed = {key for key in before if during[key] is not before[key]}
     assert ("torch._dynamo.eval_frame", "optimize") not in changed and ("torch.compiler", "is_compiling") not in changed
-    assert {name for home, name in changed if home == "torch.compiler"} == {
+    # From 2.14 on, torch.compiler has this name too.
+    assert {name for home, name in changed if home == "torch.compiler"} - {"nonstrict_trace"} == {
         "allow_in_graph", "assume_constant_result", "disable", "list_backends", "nested_compile_region", "reset", "set_stance",
         "substitute_in_graph",
     }  # fmt: skip

@@ -17,8 +17,9 @@ from torch._dynamo.testing import CompileCounter
 
 import fineline
 from fineline.region.settings import OPTIONS
-from fineline.region.torch_settings import COMPILER, DYNAMO, ENVIRONMENT, FIRST_VALUES, REPORTED
+from fineline.region.torch_settings import COMPILER, DYNAMO, ENVIRONMENT, FIRST_VALUES, REPORTED, SINCE
 from fineline.report.logs import CATEGORIES, LOGS
+from fineline.torch_support import OLDEST, release
 from tests.install.captured import X, f
 
 TORCH = Path(torch.__file__).parent
@@ -27,11 +28,21 @@ PARTS = ("_dynamo", "compiler", "_inductor", "_functorch", "_logging", "_subclas
 VARIABLE = re.compile(r"[\"']((?:TORCHDYNAMO|TORCH_DYNAMO|TORCH_COMPILE|TORCH_COMPILER|TORCH_LOGS|TORCH_TRACE|TORCH_FAKE_TENSOR|PT2)_?[A-Z0-9_]*)[\"']")
 
 
+def of_this_release(names):
+    """The names of settings and variables that the PyTorch here has."""
+    return [name for name in names if SINCE.get(name, OLDEST) <= release(torch.__version__)]
+
+
+def is_deprecated(name):
+    """PyTorch itself says of it that it has no effect."""
+    return torch._dynamo.config._config[name].deprecated
+
+
 # -- the table is whole -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("config, table", [(torch._dynamo.config, DYNAMO), (torch.compiler.config, COMPILER)], ids=["dynamo", "compiler"])
 def test_each_public_setting_has_a_row(config, table):
     public = {name for name, entry in config._config.items() if entry.alias is None and name[0] != "_" and name != "TYPE_CHECKING"}
-    assert public == set(table)
+    assert public == set(of_this_release(table))
     for entry in config._config.values():
         assert entry.alias is None or entry.alias.removeprefix("torch._dynamo.config.") in DYNAMO
 
@@ -41,7 +52,7 @@ def test_each_environment_variable_has_a_row():
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)
     # What is no variable: the compiler's name in a profile.
     read = set(VARIABLE.findall(text)) - {"TORCHDYNAMO", "TORCH_COMPILE"}
-    rows = {*FIRST_VALUES, *ENVIRONMENT}
+    rows = {*of_this_release((*FIRST_VALUES, *ENVIRONMENT))}
     assert read - rows == set()
     assert {name for name in rows if f'"{name}"' not in text and f"'{name}'" not in text} == set()
 
@@ -49,9 +60,9 @@ def test_each_environment_variable_has_a_row():
 def test_first_values_come_from_the_environment():
     """A process with all these variables set has another value for each of these settings than one without."""
     code = "import torch._dynamo.config as d, torch.compiler.config as c, sys\nfor n in sys.argv[1:]: print(repr(getattr(d if n in d._config else c, n)))"
-    names = sorted(set(FIRST_VALUES.values()))
+    names = sorted(of_this_release(set(FIRST_VALUES.values())))
     given = {}
-    for variable, setting in FIRST_VALUES.items():
+    for variable, setting in [(variable, FIRST_VALUES[variable]) for variable in of_this_release(FIRST_VALUES)]:
         config = torch._dynamo.config if setting in torch._dynamo.config._config else torch.compiler.config
         default = config._config[setting].default
         given[variable] = "0" if default is True else "3" if type(default) is int else "1"
@@ -149,7 +160,7 @@ def reported(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "fineline"]
 
 
-@pytest.mark.parametrize("name", sorted(name for name, row in DYNAMO.items() if row.effect in REPORTED))
+@pytest.mark.parametrize("name", sorted(name for name in of_this_release(DYNAMO) if DYNAMO[name].effect in REPORTED and not is_deprecated(name)))
 def test_what_has_no_effect_is_reported_once(installed, caplog, name):
     caplog.set_level(logging.WARNING)
     default = torch._dynamo.config._config[name].default

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 import fineline
 from tests.oracle import Program, Table, check, t
@@ -258,3 +259,20 @@ STRICT = [dataclasses.replace(p, max_graphs=1) for p in table.programs + asserti
 @pytest.mark.parametrize("program", STRICT, ids=str)
 def test_fullgraph_asks_for_it(program: Program, how: dict[str, Any]) -> None:
     check(dataclasses.replace(program, options={"fullgraph": True, **how}), "captured")
+
+
+def test_pytorchs_question_for_unbacked_sizes_is_answered() -> None:
+    """As PyTorch's own code asks it, such as flex_attention (2.14): code that computes the same either way."""
+
+    def fn(x: torch.Tensor) -> Any:
+        y = x[x > 0]
+        asked = [x, (x, 3), y, [y], y.shape[0]]
+        return y * 2, [has_free_unbacked_symbols(a) for a in asked]
+
+    compiled = fineline.compile(fn, backend="eager", fullgraph=True)
+    for place in (0, 1, 0):
+        (x,) = switched(place)
+        out, answers = compiled(x)
+        assert torch.equal(out, fn(x)[0]) and answers == [False, False, True, True, True]
+    plain = fineline.compile(lambda x: (x * 2, has_free_unbacked_symbols(x)), backend="eager", breaks="none")
+    assert plain(torch.ones(2))[1] is False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch._guards import TracingContext, detect_fake_mode, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes._tensorify_python_scalars import TensorifyState
@@ -61,6 +61,9 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_
     Symbolic sizes become inputs, before the others: if a float is computed from one, as in the correction of a batch norm in
     training, AOTAutograd looks for that input (``tensorify_python_scalars``, torch 2.13).
     """
+    if getattr(gm, "reads_numbers", False):
+        # AOTAutograd 2.13 refuses it. From 2.14 on it takes it, and Inductor raises other exceptions than eager code where the index is too large.
+        raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
     own = GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
     for node in own.graph.find_nodes(op="call_function", target=torch._assert_async):
         if len(node.args) == 1 and not node.kwargs:

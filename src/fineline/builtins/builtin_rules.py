@@ -23,6 +23,7 @@ from fineline.policy.marks import DYNAMO_NAMES, dynamo_kind, graph_break, torch_
 from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
 from fineline.torch_facts import callables
+from fineline.torch_facts.releases import APPLY, method_parts
 from fineline.tracing.recreated_classes import HEAP_TYPE
 
 
@@ -124,8 +125,10 @@ def _kind(fn: Any) -> str:
         return "records"
     if is_a(fn, (OpOverload, OpOverloadPacket)):
         return callables.classify_torch(fn) or "effect"
-    if is_a(fn, types.MethodType):
-        return _kind(fn.__func__)
+    if (parts := method_parts(fn)) is not None:
+        return _kind(parts[0])
+    if fn is APPLY:
+        return "handled"
     if is_a(fn, types.FunctionType):
         return _of_function(fn)
     if is_a(fn, LRU_TYPE):

@@ -48,6 +48,7 @@ from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.releases import APPLY
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
@@ -298,6 +299,8 @@ def call_builtin(call: Call) -> Frame | None:
     if owner is not None and not is_a(owner, types.ModuleType):
         if is_a(owner, type):
             descr = raw_lookup(owner, fn.__name__)
+            if descr is APPLY:
+                return call.instead(descr, [owner, *call.args], call.kwargs)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
                 return c_calls.call_c(call, fn if spec_of(fn) is not UNKNOWN else descr)
         elif not is_a(owner, Tensor):

@@ -30,6 +30,7 @@ from fineline.objects.copying import mark_made
 from fineline.tensor_ops import inference_mode, numpy_arrays, tensor_indices, tensor_types, unbacked, user_modes
 from fineline.tensor_ops.subgraphs import checkpoint, higher_order
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
+from fineline.torch_facts.releases import APPLY
 from fineline.tracing.interp import Call, Handler
 from fineline.tracing.recreated_classes import HEAP_TYPE
 
@@ -86,7 +87,7 @@ _FAMILIES: tuple[Any, ...] = (
 _UNCOUNTED: dict[Any, Handler] = {
     **{fn: handler for family in _FAMILIES for fn, handler in family.HANDLERS.items()},
     protocols.native_binary: _native_binary,
-    torch.autograd.Function.__dict__["apply"].__func__: apply_function,
+    APPLY: apply_function,
     # A graph cannot contain a profiler's label; the profiler sees the program instead.
     torch.autograd.profiler.record_function.__enter__: _last,
     torch.autograd.profiler.record_function.__exit__: marks.gives(None),

@@ -35,6 +35,7 @@ from fineline.policy.selector import (
     overload_name,
     selectors,
 )
+from fineline.torch_facts.releases import method_parts
 from fineline.torch_facts.spellings import operator_name, packet_of
 
 
@@ -152,8 +153,8 @@ def _of(rules: Rules, target: Any, holder: Any) -> Rule:
         return rules.decide_file(getattr(target, "__file__", None), target.__name__) or row("code")
     if is_a(target, (staticmethod, classmethod)):
         target = target.__func__
-    if is_a(target, types.MethodType):
-        target, holder = target.__func__, target.__self__
+    if (parts := method_parts(target)) is not None:
+        target, holder = parts
     target = next(callables(target), target)
     rule = rules.decide(target, () if holder is None else (holder,))
     if rule is None and is_a(target, types.FunctionType) and torch_mark(target) is not None:

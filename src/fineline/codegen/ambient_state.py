@@ -11,7 +11,8 @@ import torch
 from torch.fx import Graph
 
 from fineline.codegen.program_text import ProgramText
-from fineline.guards.facts import AMBIENT, AmbientFacts
+from fineline.guards.ambient_table import AMBIENT
+from fineline.guards.facts import AmbientFacts
 from fineline.policy.scope_stack import SCOPE
 from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth
 

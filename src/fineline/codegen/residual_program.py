@@ -37,7 +37,8 @@ from fineline.fx.infallible import functions, kept_outputs
 from fineline.fx.output_fixups import as_captured, disowned, remaking, without_modes
 from fineline.fx.overlap_check import apart
 from fineline.fx.size_facts import Kinds, sizes_of
-from fineline.guards.facts import AMBIENT, AmbientFacts, has_tangent, storage_of, without_sizes
+from fineline.guards.ambient_table import AMBIENT
+from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, without_sizes
 from fineline.guards.source import Reads, Source
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a
@@ -330,7 +331,9 @@ class ResidualWriter:
         # A graph that no backend gets runs as captured, with all its operators.
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
-        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes())
+        gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes())
+        gm.reads_numbers = recorder.traits.reads_numbers
+        return gm
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
         """Returns the callable for the graph, compiled in the state in which the graph begins."""

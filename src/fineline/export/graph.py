@@ -23,8 +23,8 @@ from fineline.export.outcome import Held, Out, Outcome, Part, written
 from fineline.export.paths import Paths
 from fineline.export.signature import Parameter
 from fineline.fx.standalone_module import Portable, portable, put
+from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.evaluate import same_constant
-from fineline.guards.facts import AMBIENT
 from fineline.guards.source import Source, root_of
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a

@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fineline.bytecode.asynchronous import let_pass
 from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.releases import static_fake
 from fineline.torch_facts.spellings import OWN, operator_name, overload_of, packet_of
 
 _QUERIES = "prim"  # a fake tensor's own attributes
@@ -153,7 +154,7 @@ def _fakes(*call: Any) -> Iterator[Any]:
                 size, stride = ([_plain(n) for n in numbers] for numbers in (value.size(), value.stride()))
                 copy = torch.empty_strided(size, stride, dtype=value.dtype, device=value.fake_device)
                 return copy.requires_grad_(value.requires_grad)
-            return mode.from_tensor(value, static_shapes=True) if is_a(value, Tensor) else _plain(value)
+            return static_fake(mode, value) if is_a(value, Tensor) else _plain(value)
 
         yield tree_map(fake, call)
 

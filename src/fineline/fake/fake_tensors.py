@@ -36,6 +36,7 @@ from fineline.guards.facts import has_tangent
 from fineline.identity import AddressMap
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a, taken_as_it_is
+from fineline.torch_facts.releases import static_fake
 from fineline.torch_facts.spellings import OWN
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
@@ -295,7 +296,7 @@ class Fakes:
             try:
                 with unwarned():
                     if symbolic is None:
-                        fake = self.mode.from_tensor(t, static_shapes=True)
+                        fake = static_fake(self.mode, t)
                     elif t._is_view():
                         fake = self._strided(t, source, symbolic)
                     else:
@@ -339,7 +340,7 @@ class Fakes:
 
     def number(self, value: torch.SymFloat) -> Tensor:
         """Returns a graph input for a float: a fake tensor whose ``item()`` is ``value``."""
-        fake: Any = self.mode.from_tensor(carry(0.0), static_shapes=True)
+        fake: Any = static_fake(self.mode, carry(0.0))
         fake.item_memo = value
         return fake
 

@@ -26,6 +26,8 @@ class CapturedGraph(_LazyGraphModule):
 
     # FX gives each of its modules a class of its own, which a copy does not share.
     _describe: Callable[[], None] | None = None
+    # Whether an operator reads a number in a tensor, of a graph captured on real values.
+    reads_numbers = False
 
     def describe_with(self, describe: Callable[[], None] | None) -> None:
         """Sets the function that the first access to the graph calls; None: no function."""

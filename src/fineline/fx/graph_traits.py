@@ -31,7 +31,7 @@ def fatal(t: object) -> bool:
 class GraphTraits:
     """The traits of one graph, as far as it is recorded."""
 
-    __slots__ = ("fatal", "leaves", "once", "only_state", "scattered")
+    __slots__ = ("fatal", "leaves", "once", "only_state", "reads_numbers", "scattered")
 
     def __init__(self) -> None:
         # No operator yet, only changes of PyTorch's state such as the grad mode.
@@ -42,6 +42,8 @@ class GraphTraits:
         self.once = False
         # An operator makes a leaf of autograd, where gradients are not asked for.
         self.leaves = False
+        # An operator reads a number in a tensor, as an index.
+        self.reads_numbers = False
 
     def see_scattered(self, out: object) -> None:
         """Notes that an operator gave ``out``, which is `scattered`."""
@@ -51,3 +53,4 @@ class GraphTraits:
     def hold(self, inner: GraphTraits) -> None:
         """Notes that the graph runs another one."""
         self.scattered, self.fatal = self.scattered or inner.scattered, self.fatal or inner.fatal
+        self.reads_numbers = self.reads_numbers or inner.reads_numbers

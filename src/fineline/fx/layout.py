@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from fineline.guards.native_core import CORE
 from fineline.kinds import is_a
 
 
@@ -44,17 +45,9 @@ def _layout_through_python(out: Any) -> Any:
     return None
 
 
-if TYPE_CHECKING:
-    _native: Any = None
-else:
-    try:
-        import fineline._native as _native
-    except ImportError:
-        _native = None
-
-_layout_natively: Callable[[Any], Any] = (lambda out: NotImplemented) if _native is None else _native.layout_of
+_layout_natively: Callable[[Any], Any] = (lambda out: NotImplemented) if CORE is None else CORE.layout_of
 # The types of the layout of one tensor.
-LAYOUTS: tuple[type, ...] = (Layout,) if _native is None else (Layout, _native.Layout)
+LAYOUTS: tuple[type, ...] = (Layout,) if CORE is None else (Layout, CORE.Layout)
 
 
 def layout_of(out: Any) -> Any:

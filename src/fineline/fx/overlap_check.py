@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.guards.facts import storage_of
+from fineline.guards.native_core import CORE
 from fineline.kinds import is_a
 
 _STORAGE: Any = torch._C.TensorBase.untyped_storage
@@ -23,13 +24,7 @@ def any_foreign_in_python(inputs: tuple) -> bool:
         return any([storage_of(t) and not _STORAGE(t).resizable() for t in inputs])
 
 
-if TYPE_CHECKING:
-    any_foreign = any_foreign_in_python
-else:
-    try:
-        from fineline._native import any_foreign
-    except ImportError:
-        any_foreign = any_foreign_in_python
+any_foreign: Callable[[tuple], bool] = any_foreign_in_python if CORE is None else CORE.any_foreign
 
 
 def apart(compiled: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:

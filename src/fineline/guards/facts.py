@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
@@ -16,21 +16,7 @@ from torch.utils._device import DeviceContext
 from fineline.guards.policy_epoch import RULEBOOK
 from fineline.kinds import is_a
 
-if TYPE_CHECKING:
-
-    def picture_ambient() -> bytes | None: ...
-else:
-    try:
-        from fineline._native import picture_ambient
-    except ImportError:
-
-        def picture_ambient() -> bytes | None:
-            return None
-
-
 _STORAGE: Callable = torch._C.TensorBase.untyped_storage
-# A process has few pictures, each of a few hundred bytes.
-_MOST_PICTURES = 100
 
 
 class TensorFacts(NamedTuple):
@@ -180,33 +166,6 @@ def ambient_facts() -> AmbientFacts:
         core._dispatch_tls_local_exclude_set().raw_repr(),
         *RULEBOOK.facts(),
     )
-
-
-class AmbientTable:
-    """A cache of ambient facts, by the native core's picture of the state: equal pictures mean equal facts.
-
-    A capture needs the facts four times for each graph, and to read them takes longer than to run an operator.
-    """
-
-    def __init__(self) -> None:
-        self._by_picture: dict[bytes, AmbientFacts] = {}
-
-    def now(self) -> AmbientFacts:
-        """Returns the same as `ambient_facts`."""
-        picture = picture_ambient()
-        known = self._by_picture.get(picture) if picture is not None else None
-        if known is not None:
-            return known
-        facts = ambient_facts()
-        # They belong to the picture only if nothing changed while Python ran.
-        if picture is not None and picture_ambient() == picture:
-            if len(self._by_picture) >= _MOST_PICTURES:
-                self._by_picture.clear()
-            self._by_picture[picture] = facts
-        return facts
-
-
-AMBIENT = AmbientTable()
 
 
 def class_name(facts: TensorFacts) -> str:

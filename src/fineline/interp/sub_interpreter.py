@@ -18,7 +18,7 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import ASKED, READS, CaptureAborted, GraphBreak, NotCapturable
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
-from fineline.guards.facts import AMBIENT
+from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.source import Source
 from fineline.identity import AddressSet, IdentitySet
 from fineline.interp.interpreter import Interpreter

@@ -15,9 +15,10 @@ from fineline.policy.policy import Policy
 from fineline.policy.rule import BLOCK, BUILT_IN, PROCESS, REGION, Rule
 from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selection_table import Table, defines
-from fineline.policy.selector import APPLY, OBJECT, Selector, describe
+from fineline.policy.selector import OBJECT, Selector, describe
 from fineline.policy.text_rules import TextRules
 from fineline.report.events import ShownRule
+from fineline.torch_facts.releases import APPLY, applied
 
 
 class Rules:
@@ -55,7 +56,9 @@ class Rules:
         """Returns the rule for a call of ``fn``: a function, a class, or another callable object."""
         if not self._selects_calls and not (MARKS.objects or MARKS.holders) and id(args[0] if fn is APPLY and args else fn) not in self.allowed_by_torch:
             return None
-        t = type(fn)
+        t = types.FunctionType if fn is APPLY else type(fn)
+        if t is types.BuiltinFunctionType and applied(fn) is not None:
+            return None  # its call is one of `APPLY` with the class, about which it is asked then
         rule = MARKS.get(fn) if MARKS.objects else None
         exact = self.exact
         if rule is None and exact.objects:

@@ -29,6 +29,7 @@ from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 from fineline.errors import BadRule
 from fineline.kinds import is_a
 from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.releases import APPLY, APPLY_HOME, applied, method_parts
 from fineline.torch_facts.spellings import operator_name
 
 # Ranks: the more specific selector wins, in any scope.
@@ -36,8 +37,6 @@ GLOB, FILE, NAME, CLASS, OBJECT, OVERLOAD = range(6)
 RANKS = ("glob", "file", "exact name", "class", "object", "object")
 WILD = re.compile(r"[*?\[]")
 OPERATOR_TEXT = re.compile(r"^(torch\.ops\.|[\w*?\[\]]+::)")
-
-APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 # The public modules and classes in which users find the functions of C modules.
 HOMES = (
@@ -133,11 +132,12 @@ def of_object(value: object) -> Selector:
         return Selector(GLOB, "glob", ("operator", f"{value.name}::*"), text)
     if is_a(value, types.ModuleType):
         return Selector(NAME, "name", value.__name__, text)
-    if is_a(value, types.MethodType) and not is_a(value.__self__, type):
-        return Selector(OBJECT, "method", (Identity(value.__func__), Identity(value.__self__)), text)
-    if is_a(value, types.MethodType):
+    if (parts := method_parts(value)) is not None:
+        function, holder = parts
+        if not is_a(holder, type):
+            return Selector(OBJECT, "method", (Identity(function), Identity(holder)), text)
         # Select the class: all these classes inherit one function.
-        value = value.__self__ if value.__func__ is APPLY else value.__func__
+        value = holder if function is APPLY else function
     if is_a(value, type):
         return Selector(CLASS, "class", Identity(value), text)
     name = operator_name(value)
@@ -197,8 +197,10 @@ def describe(value: Any) -> str:
         return str(value.__name__)
     if is_a(value, functools.partial):
         return f"functools.partial({describe(value.func)}, ...)"
-    if is_a(value, types.MethodType) and value.__func__ is APPLY:
-        return f"{describe(value.__self__)}.apply"
+    if (cls := applied(value)) is not None:
+        return f"{describe(cls)}.apply"
+    if value is APPLY:
+        return ".".join(APPLY_HOME[:2])
     if is_a(value, torch.jit.ScriptFunction):
         return str(value.name)
     name = _written_name(value)
@@ -221,7 +223,7 @@ def describe(value: Any) -> str:
 
 def short_name(value: Any) -> str:
     """Returns a callable's name for texts that show the line of its call: functions and classes in Python without their module."""
-    if is_a(value, (types.FunctionType, type)) or (is_a(value, types.MethodType) and value.__func__ is not APPLY):
+    if is_a(value, (types.FunctionType, type)) or (is_a(value, types.MethodType) and applied(value) is None):
         return str(value.__qualname__)
     return describe(value).removeprefix("builtins.")
 
@@ -405,7 +407,7 @@ def stands_for(text: str) -> Iterator[Selector]:
             # A rule for ``__call__`` of a module class is a rule for the class.
             yield of_object(owner)._replace(rank=NAME, text=text)
             continue
-        if is_a(function, types.FunctionType) and (inherited or (owner is not None and not is_a(owner, (type, types.ModuleType)))):
+        if (is_a(function, types.FunctionType) or function is APPLY) and (inherited or (owner is not None and not is_a(owner, (type, types.ModuleType)))):
             yield Selector(NAME, "method", (Identity(function), Identity(owner)), text)
             continue
         with contextlib.suppress(BadRule):

@@ -15,6 +15,7 @@ from fineline.policy.operator_rules import OperatorRules, globs_over
 from fineline.policy.rule import Rule
 from fineline.policy.selection_table import Table
 from fineline.policy.selector import Identity, file_matcher, is_looked_into, loaded, stands_for
+from fineline.torch_facts.releases import APPLY, APPLY_HOME
 
 UNSEEN: Any = object()
 LRU_TYPE = type(functools.lru_cache(lambda: None))
@@ -85,7 +86,7 @@ class TextRules:
         if t is LRU_TYPE and is_a(getattr(fn, "__wrapped__", None), types.FunctionType):
             return self._named.objects.get(fn) or self.decide(fn.__wrapped__, types.FunctionType, args)
         if t is types.FunctionType:
-            target, key = fn, (fn.__module__, fn.__qualname__, fn.__code__.co_filename)
+            target, key = fn, APPLY_HOME if fn is APPLY else (fn.__module__, fn.__qualname__, fn.__code__.co_filename)
             found = self._found.get(key, UNSEEN)
         else:
             target = fn if is_a(fn, type) or t is types.BuiltinFunctionType or t in DESCRIPTORS else t
@@ -96,7 +97,8 @@ class TextRules:
         if rule is not None:
             return rule
         if found is UNSEEN:
-            found = self.look(*key, target)
+            module, name, file = key
+            found = self.look(module, name, file, target)
             if t is types.FunctionType:
                 self._found[key] = found
             else:

@@ -22,7 +22,7 @@ from fineline.exception_slots import error_text
 from fineline.fx.graph_equality import outputs_as
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.size_facts import Kinds
-from fineline.guards.facts import AMBIENT
+from fineline.guards.ambient_table import AMBIENT
 from fineline.kinds import is_a
 from fineline.region.descriptions import call_stack
 from fineline.region.options import Options

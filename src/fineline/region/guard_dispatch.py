@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from fineline.guards.evaluate import ReferenceProgram
+from fineline.guards.native_core import CORE, MISSING, NativeCore
 from fineline.guards.steps import Step
+from fineline.refusals import REFUSALS
 
 Evaluator = Literal["native", "reference"]
 Entry = tuple[int, tuple[str, ...], Any, Callable[..., Any]]
@@ -18,12 +19,7 @@ Failed = Callable[[BaseException, Any], None]
 # A type, and a function: if a target's result is a pair whose first item has that type, the function computes the call's result from it.
 Finish = tuple[type, Callable[[Any], Any]]
 
-try:
-    _native: Any = importlib.import_module("fineline._native")
-    _missing = ""
-except ImportError as error:
-    _native = None
-    _missing = str(error)
+log = logging.getLogger("fineline")
 
 
 class ReferenceDispatcher:
@@ -82,21 +78,24 @@ class ReferenceDispatcher:
 
 def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[int], evaluator: Evaluator = "native") -> Any:
     """Returns a guard program for one of the two evaluators; both have ``check``, ``failing``, ``steps`` and ``outputs``."""
-    if evaluator == "native" and _native_available():
-        return _native.GuardProgram(n_roots, tuple(steps), tuple(outputs))
+    core = _native_core() if evaluator == "native" else None
+    if core is not None:
+        return core.GuardProgram(n_roots, tuple(steps), tuple(outputs))
     return ReferenceProgram(n_roots, steps, outputs)
 
 
 def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed | None = None, finish: Finish | None = None) -> Any:
     """Returns a dispatcher for the guard programs of one evaluator."""
-    if evaluator == "native" and _native_available():
-        return _native.Dispatcher(miss, failed, finish)
+    core = _native_core() if evaluator == "native" else None
+    if core is not None:
+        return core.Dispatcher(miss, failed, finish)
     return ReferenceDispatcher(miss, failed, finish)
 
 
 @functools.cache
-def _native_available() -> bool:
-    """Returns whether the native extension is available; warns once if it is not."""
-    if _native is None:
-        logging.getLogger("fineline").warning("the native guard evaluator is not available (%s); using the slower Python one", _missing)
-    return _native is not None
+def _native_core() -> NativeCore | None:
+    """Returns the native core if it is used; warns once if it is not."""
+    if CORE is None:
+        refusal = REFUSALS["FL903"]
+        log.warning("fineline: FL903: %s (%s). %s %s", refusal.title, MISSING, refusal.explanation, refusal.next_step)
+    return CORE

@@ -95,7 +95,8 @@ def _changed(home: str, table: Mapping[str, Row]) -> Iterator[tuple[str, Any]]:
     # Looked up each time, because objects that are pickled with compiled modules cannot contain a Python module.
     config: Any = sys.modules.get(home)
     for name, row in table.items() if config is not None else ():
-        if row.effect in REPORTED and name in config._config:
+        # To read one that is deprecated warns; to set it has warned before.
+        if row.effect in REPORTED and name in config._config and not config._config[name].deprecated:
             value, default = getattr(config, name), config._config[name].default
             if value is not default and value != default:
                 yield name, value

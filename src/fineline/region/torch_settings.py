@@ -99,6 +99,8 @@ DYNAMO: Mapping[str, Row] = MappingProxyType(
         "trace_autograd_ops": Row("none", "a call of torch.autograd.grad is captured if possible, and breaks the graph otherwise"),
         "enable_trace_contextlib": Row("none", "context managers of contextlib are traced like other Python code"),
         "enable_trace_unittest": Row("none", "unittest is traced like other Python code"),
+        "computed_lazy_constant_max_nodes": _OTHER,
+        "canonicalize_output_graph_node_order": Row("none", "the operators of a graph are in the order in which the code calls them"),
         "enable_trace_load_build_class": Row("none", "a class statement breaks the graph, and runs eagerly"),
         "enable_faithful_generator_behavior": Row("none", "generators behave as in eager code"),
         "nested_graph_breaks": Row("so anyway", "a graph can break at any call depth, and the capture continues after the break"),
@@ -208,6 +210,7 @@ COMPILER: Mapping[str, Row] = MappingProxyType(
         "cache_key_tag": Row("backend", "for Inductor's caches"),
         "force_disable_caches": Row("backend", "for Inductor's caches"),
         "force_cudagraph_gc": Row("backend", "for Inductor's CUDA graphs"),
+        "compile_on_one_rank": Row("backend", "for make_fx, Inductor and torch.distributed"),
     }
 )
 
@@ -253,6 +256,7 @@ FIRST_VALUES: Mapping[str, str] = MappingProxyType(
         "TORCH_COMPILE_UNBACKED_SOURCES": "unbacked_sources",
         "TORCH_COMPILE_CACHE_KEY_TAG": "cache_key_tag",
         "TORCH_COMPILE_FORCE_DISABLE_CACHES": "force_disable_caches",
+        "TORCH_COMPILE_ON_ONE_RANK": "compile_on_one_rank",
     }
 )
 
@@ -262,6 +266,8 @@ ENVIRONMENT: Mapping[str, Row] = MappingProxyType(
         "TORCHDYNAMO_DISABLE": Row("obeyed", "1: torch.compile returns what it is given"),
         "TORCH_COMPILE_DEBUG": Row("backend", "Inductor writes its intermediate forms to files"),
         "TORCH_COMPILE_DEBUG_SAVE_REAL": Row("backend", "for Inductor's debug files"),
+        "TORCH_COMPILE_DEBUG_EXTEND": Row("backend", "for Inductor's profiles"),
+        "TORCH_COMPILE_DEBUG_MAX_EVENTS": Row("backend", "for Inductor's profiles"),
         "TORCH_COMPILE_GRAPH_FORMAT": Row("backend", "for the pictures of graphs that AOTAutograd and Inductor draw"),
         "TORCHDYNAMO_AUTO_FUNCTIONALIZED_V2": Row("backend", "for Inductor"),
         "TORCH_FAKE_TENSOR_DEBUG": Row("backend", "for PyTorch's fake tensors"),
@@ -284,5 +290,17 @@ ENVIRONMENT: Mapping[str, Row] = MappingProxyType(
         "TORCH_LOGS_FORMAT": Row("backend", "for PyTorch's own logs"),
         "TORCH_LOGS_TRACE_ID_FILTER": Row("backend", "for PyTorch's own logs"),
         "TORCH_TRACE": Row("backend", "for PyTorch's own logs"),
+    }
+)
+
+# The release that brought a setting or variable, if it is not the oldest that fineline runs on.
+SINCE: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "computed_lazy_constant_max_nodes": (2, 14),
+        "canonicalize_output_graph_node_order": (2, 14),
+        "compile_on_one_rank": (2, 14),
+        "TORCH_COMPILE_ON_ONE_RANK": (2, 14),
+        "TORCH_COMPILE_DEBUG_EXTEND": (2, 14),
+        "TORCH_COMPILE_DEBUG_MAX_EVENTS": (2, 14),
     }
 )

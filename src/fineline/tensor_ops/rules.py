@@ -23,9 +23,10 @@ from fineline.objects.introspection import load_cell
 from fineline.policy.decide import Rules
 from fineline.policy.marks import MARKS
 from fineline.policy.rule import Rule
-from fineline.policy.selector import APPLY, describe, short_name
+from fineline.policy.selector import describe, short_name
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.subgraphs.allow_in_graph import call_allowed, tensors
+from fineline.torch_facts.releases import APPLY, bound_apply, has_apply
 from fineline.torch_facts.spellings import operator_name
 from fineline.tracing.identity_guards import identify, known_code
 from fineline.tracing.interp import Call, Interp
@@ -115,7 +116,7 @@ def operator_break(fn: Any, args: Any, kwargs: Any, rule: Rule) -> GraphBreak:
 
 def _bound(fn: Any, args: Any) -> Any:
     """Returns the callable that the user's code calls: binds `Function.apply`, one function for all its subclasses, to the class in ``args``."""
-    return types.MethodType(fn, args[0]) if fn is APPLY and args else fn
+    return bound_apply(args[0]) if fn is APPLY and args and has_apply(args[0]) else fn
 
 
 def forbid(interp: Interp, fn: Any, rule: Rule, args: Any = ()) -> None:

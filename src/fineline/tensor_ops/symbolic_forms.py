@@ -56,10 +56,13 @@ def item_of(interp: Interp, t: Tensor, key: Any, used: bool = False) -> Tensor |
     if interp.backing.switches and any(map(picks, items)):
         # Compilers that trace the graph cannot read the number.
         raise Restart("FL508", "a tensor of one number as an index")
-    if not interp.backing.may_be_symbolic or interp.nested.index_modes or interp.tensors.indices:
+    if interp.nested.index_modes or interp.tensors.indices:
         return None
     # In a transform of torch.func, the tensor has one number for each row.
     outside = not torch._C._functorch.get_dynamic_layer_stack_depth()
+    if not interp.backing.may_be_symbolic:
+        interp.trace.recorder.traits.reads_numbers |= outside and any(map(picks, items))
+        return None
     readable = interp.trace.symbols is not None and interp.tensors.symbolic and interp.nested.opaque is None and outside
     numbers = [type(k) is torch.SymInt or (readable and picks(k)) for k in items]
     taken = sum([number or type(k) in (int, slice) for k, number in zip(items, numbers, strict=True)])

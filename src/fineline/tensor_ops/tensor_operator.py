@@ -17,7 +17,7 @@ from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.fx.graph_traits import scattered
 from fineline.fx.infallible import may_raise, takes_types
 from fineline.fx.recorder import NotForGraph
-from fineline.guards.facts import AMBIENT
+from fineline.guards.ambient_table import AMBIENT
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.numpy_numbers import among, symbol_for, symbols_for

@@ -211,8 +211,21 @@ def _advise(call: Call) -> Frame | None:
     return call.finish(call.fn(*call.args) if all([type(a) in SYMBOLIC or type(a) is int for a in call.args]) else None)
 
 
+def _has_unbacked(call: Call) -> Frame | None:
+    """Handles PyTorch's question whether only the graph will know a number or a size, which flex_attention (torch 2.14) asks about tensors."""
+    return call.finish(any(map(unknown, numbers(list(map(_sized, call.args))))))
+
+
+def _sized(a: Any) -> Any:
+    """Returns ``a`` with the sizes and strides of tensors in their place."""
+    if is_a(a, Tensor):
+        return [*a.size(), *a.stride()] if a._has_symbolic_sizes_strides else ()
+    return list(map(_sized, a)) if type(a) in (tuple, list) else a
+
+
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
+        symbolic_shapes.has_free_unbacked_symbols: _has_unbacked,
         torch._check_with: _check,
         torch._check_is_size: _check_is_size,
         symbolic_shapes._advise_is_size: _advise,

@@ -20,7 +20,8 @@ from torch.fx.node import has_side_effect
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from fineline.guards.facts import AMBIENT, AmbientFacts
+from fineline.guards.ambient_table import AMBIENT
+from fineline.guards.facts import AmbientFacts
 
 # The deepest nesting of forward-mode gradients in PyTorch, which does not report the current depth.
 MOST_LEVELS = 2

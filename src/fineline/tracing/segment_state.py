@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fineline.guards.facts import AMBIENT
+from fineline.guards.ambient_table import AMBIENT
 from fineline.torch_facts.random_state import random_states, unmoved
 from fineline.torch_facts.thread_state import answers_before
 

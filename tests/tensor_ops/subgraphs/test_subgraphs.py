@@ -13,7 +13,7 @@ from torch import Tensor
 from fineline import nested_compile_region
 from fineline.frames.graph_breaks import CaptureAborted, NotCapturable
 from fineline.fx.recorder import Recorder
-from fineline.guards.facts import AMBIENT
+from fineline.guards.ambient_table import AMBIENT
 from fineline.interp.interpreter import Interpreter
 from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy

@@ -24,10 +24,11 @@ from fineline.objects.c_access import may_compare
 from fineline.objects.c_calls import describe as describe_native
 from fineline.objects.deferred_texts import make_first
 from fineline.policy.rule import BUILT_IN, Rule
-from fineline.policy.selector import APPLY, describe
+from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
+from fineline.torch_facts.releases import APPLY
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import identify, known_code
 from fineline.tracing.interp import Call, Interp

@@ -22,7 +22,7 @@ from fineline.cpython import protocols
 from fineline.fake.fake_tensors import Fakes, NotFakeable
 from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
 from fineline.fx.body_recorder import BodyRecorder, Part
-from fineline.guards.facts import AMBIENT
+from fineline.guards.ambient_table import AMBIENT
 from fineline.identity import AddressSet
 from fineline.kinds import is_a
 from fineline.tensor_ops.backing import FakeBacking, computing

@@ -1,0 +1,189 @@
+"""Releases of PyTorch: older ones are refused at the import, newer ones than those tested warned about; and what a core that reads wrongly does."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fineline
+from fineline import torch_support
+from fineline.guards import native_core
+from fineline.region import guard_dispatch
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("version", ["2.12.1", "2.12.0+cpu", "1.13.1", "2.9.0a0+git1234"])
+def test_an_older_release_is_refused(version: str) -> None:
+    with pytest.raises(ImportError) as refused:
+        torch_support.check_supported(version)
+    text = str(refused.value)
+    assert version in text and "2.13 to 2.14" in text and torch_support.REQUIREMENT in text and "FL902" in text
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.14.1+cu130", "2.15.0", "3.0.0a0+git1234", "", "unknown"])
+def test_others_pass(version: str) -> None:
+    torch_support.check_supported(version)
+
+
+def test_a_newer_release_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    torch_support.warn_if_untested.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="fineline"):
+        for version in ("2.13.0", "2.14.1+cu130", "", "2.15.0", "2.15.0"):
+            torch_support.warn_if_untested(version)
+    [message] = [record.getMessage() for record in caplog.records]
+    assert "FL904" in message and "2.15.0" in message and "2.13 and 2.14" in message
+
+
+def test_the_version_is_read_without_loading_pytorch() -> None:
+    code = "import sys; from fineline.torch_support import installed_version as v; print(v()); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == torch.__version__ == torch_support.installed_version(), done.stderr
+
+
+# The text of a PyTorch as it is installed. The second one would be loaded, which fails: the import of fineline says why before.
+FOUND = {"2.12.1+cpu": "ImportError: FL902", "2.13.0": ""}
+
+
+@pytest.mark.parametrize("version", FOUND)
+def test_importing_fineline_says_which_release_it_needs(version: str, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('loaded')\n")
+    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
+    path = [str(tmp_path), str(Path(fineline.__file__).parent.parent)]
+    code = f"import sys; sys.path[:0] = {path!r}; import fineline"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    last = done.stderr.strip().splitlines()
+    assert (FOUND[version] in done.stderr and "next: Install" in last[-1]) if FOUND[version] else not last
+
+
+def test_the_requirement_is_that_of_the_package() -> None:
+    wanted = torch_support.REQUIREMENT.strip('"')
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert wanted in project["project"]["dependencies"]
+    assert f"torch>={torch_support.OLDEST[0]}.{torch_support.OLDEST[1]}" in project["build-system"]["requires"]
+
+
+# -- the native core ---------------------------------------------------------------------------------------------------
+CORE = pytest.importorskip("fineline._native")
+
+
+class Wrong:
+    """The native core, but for one function or class."""
+
+    def __init__(self, **replaced: Any) -> None:
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(CORE, name)
+
+
+def _always(passes: bool) -> Callable:
+    class Program:
+        def __init__(self, *args: Any) -> None:
+            pass
+
+        def check(self, roots: tuple) -> tuple | None:
+            return () if passes else None
+
+    return Program
+
+
+def _stubborn(*args: Any) -> Any:
+    """A program that does not look again at what has passed twice, as a core would that compares wrong words of memory."""
+    program, passed = CORE.GuardProgram(*args), []
+
+    class Program:
+        def check(self, roots: tuple) -> Any:
+            found = () if len(passed) > 1 else program.check(roots)
+            passed.extend([1] * (found is not None))
+            return found
+
+    return Program()
+
+
+def _raising(*args: Any) -> Any:
+    raise SystemError("out of memory that is not there")
+
+
+WRONG = {
+    "fails all": {"GuardProgram": _always(False)},
+    "passes all": {"GuardProgram": _always(True)},
+    "looks once": {"GuardProgram": _stubborn},
+    "raises": {"layout_of": _raising},
+    "layout of another": {"layout_of": lambda t: CORE.layout_of(torch.empty(9))},
+    "no layout": {"layout_of": lambda t: NotImplemented},
+    "foreign memory": {"any_foreign": lambda ts: False},
+    "no picture": {"picture_ambient": lambda: None},
+    "one picture": {"picture_ambient": lambda picture=CORE.picture_ambient(): picture},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_core_that_reads_wrongly_is_found_out(wrong: dict[str, Any]) -> None:
+    assert native_core.disagreement(Wrong(**wrong))
+
+
+def test_the_core_in_use_reads_what_python_reads() -> None:
+    assert native_core.disagreement(CORE) == "" and native_core.CORE is CORE
+
+
+def test_what_python_reads_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = native_core.tensor_facts
+    for name, other in {"requires_grad": lambda v: not v, "dispatch_keys": lambda v: v ^ 2, "sizes": lambda v: (*v, 1), "dtype": lambda v: torch.int8}.items():
+        monkeypatch.setattr(native_core, "tensor_facts", lambda t: (facts := read(t))._replace(**{name: other(getattr(facts, name))}))
+        assert "a guard on" in native_core.disagreement(CORE)
+
+
+def test_the_test_changes_nothing() -> None:
+    def state() -> tuple:
+        return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_dtype(), torch.get_rng_state().sum(), torch.is_inference_mode_enabled()
+
+    before = state()
+    assert native_core.disagreement(CORE) == "" and state() == before
+    with torch.inference_mode(), torch.autocast("cpu"), torch.device("meta"):
+        assert native_core.disagreement(CORE) == ""
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert native_core.disagreement(CORE) == ""
+    finally:
+        torch.set_default_dtype(default)
+
+
+PROGRAM = """
+import torch
+import fineline._native as core
+core.layout_of = lambda t: NotImplemented
+import fineline
+from fineline.fx.layout import layout_of
+from fineline.fx.overlap_check import any_foreign, any_foreign_in_python
+from fineline.guards.ambient_table import picture_ambient
+from fineline.region import guard_dispatch
+model = torch.nn.Linear(3, 3)
+fast = fineline.compile(lambda x: model(x).relu(), backend="eager")
+for n in (2, 2, 4, 2):
+    x = torch.ones(n, 3)
+    assert torch.equal(fast(x), model(x).relu())
+assert fineline.report(fast).graphs
+assert type(guard_dispatch.make_dispatcher(print)) is guard_dispatch.ReferenceDispatcher
+assert picture_ambient() is None and any_foreign is any_foreign_in_python and type(layout_of(x)).__module__ == "fineline.fx.layout"
+"""
+
+
+def test_the_python_evaluator_takes_its_place() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("FL903") == 1 and "reads this PyTorch wrongly" in done.stderr
+
+
+def test_the_engine_uses_the_tested_core() -> None:
+    assert guard_dispatch.CORE is CORE
