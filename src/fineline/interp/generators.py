@@ -71,7 +71,11 @@ def resume_generator(
     if receiver is None:
         frame.stack.append(None)
         raise throw
-    # `yield from`: the exception goes to the inner iterator; the outer generator yields the values that the inner one yields.
+    return _throw_inside(interp, frame, receiver, throw)
+
+
+def _throw_inside(interp: Interp, frame: Frame, receiver: Any, throw: BaseException) -> Frame | None:
+    """``yield from``: the exception goes to the inner iterator; the outer generator yields the values that the inner one yields."""
     frame.ip -= 1
     if is_a(throw, GeneratorExit):
         if receiver.state == "suspended" if is_a(receiver, InterpretedGenerator) else hasattr(receiver, "close"):
