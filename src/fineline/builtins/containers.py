@@ -54,7 +54,7 @@ def _around_iterable(base: type, args: list) -> tuple[list, list, list]:
     return args[:place], args[place : place + 1], args[place + 1 :]
 
 
-UPDATES: tuple[tuple[type, Any], ...] = (
+UPDATES: tuple[tuple[Any, Any], ...] = (
     (list, list.extend),
     (collections.defaultdict, dict.update),
     (collections.OrderedDict, collections.OrderedDict.update),
