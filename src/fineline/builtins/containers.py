@@ -187,7 +187,6 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         dict.setdefault: _get,
         MappingProxyType.get: _get_shown,
         **{t.__init__: _container_init for t, _ in UPDATES},
-        collections.defaultdict.__init__: _container_init,
     }
 )
 
