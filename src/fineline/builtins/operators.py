@@ -22,6 +22,7 @@ from fineline.kinds import is_a
 from fineline.objects import c_access, c_calls
 from fineline.objects.c_access import may_print
 from fineline.objects.deferred_texts import waiting
+from fineline.objects.lru_caches import lasts
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.numpy_numbers import answered
 from fineline.objects.printing import written_out
@@ -146,6 +147,8 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
         if op in COMPARING:
             guard_distinct(trace, [list(v) if is_a(v, dict) else v for v in (a, b)], True)
         result = written(a, written_out(b) if fills else b)
+        if type(result) is types.UnionType and not (lasts(trace, a) and lasts(trace, b)):
+            raise GraphBreak(op, (a, b), None, "FL412", "a union of what the call made")
         if type(result) not in VALUES:
             trace.made.add(result)
         f.stack.append(result)

@@ -10,12 +10,13 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Optional, TypeVar
 
 import pytest
 import torch
 
 import fineline
+from fineline import graph_break
 from fineline.api import regions
 from tests.oracle import GraphCalls, Program, Step, Table, check, t
 from tests.soundness.mutations import classes, data_classes
@@ -453,6 +454,36 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "given_back": lambda a, b: [a, b, a, a(), b()],
 }
 TWO = (*[("new", "new")] * 3, ("new", "last"), ("held", "new"), ("new", "held"), ("held", "held"), ("last", "last"), ("new", "last"), ("new", "new"))
+
+
+# Unions and aliases of a class: C makes them, and an object of the first call's class is no instance of them in the second call.
+ALIASES: dict[str, Callable[[Any], Any]] = {
+    "a union": lambda c: c | str,
+    "a union on the right": lambda c: None | c,
+    "a union of a union": lambda c: (c | str) | None,
+    "a union of a list": lambda c: list[c] | int,
+    "a list": lambda c: list[c],
+    "an optional": lambda c: Optional[c],
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_aliases_of_a_class_that_the_call_makes(name: str, twin: str) -> None:
+    def program() -> Any:
+        def call(x):
+            class Made:
+                pass
+
+            y = x * 2
+            alias = ALIASES[name](Made)
+            graph_break()
+            checked = isinstance(Made(), alias) if "list" not in name else None
+            return y + 1, Made in alias.__args__, list[Made] in alias.__args__, checked
+
+        return call, None
+
+    steps = [Step(place, lambda place: (t(place),)) for place in range(4)]
+    check(Program(name, program, steps, frozenset(range(4)), breaks=True, backward=False), twin)
 
 
 @pytest.mark.parametrize("use", PAIRS)
