@@ -28,15 +28,19 @@ SECTIONS = {
 }
 CELLS = {"event": "An example:", "failing": "A program that shows it:", "fixed": "A program without it:"}
 
+# Ids that need another environment than the one that this page is written in.
+ELSEWHERE = {
+    "FL902": "It is the text of an ImportError: `import fineline` raises it in an environment with such a PyTorch.",
+    "FL903": "It is a warning, logged once, in an environment with another PyTorch than that which fineline was built with.",
+    "FL904": "It is a warning, logged once, in an environment with such a PyTorch.",
+}
 # Why no short program shows these ids.
 NOT_SHOWN = {
+    **ELSEWHERE,
     "FL100": "It is the id of the base class of all errors; each error that is raised has an id of its own.",
     "FL506": "No public operator in PyTorch's build for CPUs returns one; collectives do (`torch.distributed`), and need a process group.",
     "FL517": "It needs an expression for which PyTorch's symbolic sizes have no source, and none is known in a short program.",
     "FL601": "It is the id of the class `NotExported`; each refusal of export has an id of its own.",
-    "FL902": "It is the text of an ImportError: `import fineline` raises it in an environment with such a PyTorch.",
-    "FL903": "It is a warning, logged once, in an environment with another PyTorch than that which fineline was built with.",
-    "FL904": "It is a warning, logged once, in an environment with such a PyTorch.",
     "FL901": "It shows a defect of fineline, and a defect that is known is corrected.",
 }
 

@@ -67,7 +67,8 @@ def specified() -> list[str]:
 def quotes() -> dict[str, bool]:
     """What tests say that they are about, and whether they go through both doors."""
     found = {}
-    for file in (ROOT / "tests").rglob("test_*.py"):
+    # What has the syntax of a newer Python tests Python, and quotes nothing.
+    for file in [path for path in (ROOT / "tests").rglob("test_*.py") if "new_syntax" not in path.parts]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and (said := ast.get_docstring(node, clean=False)):
                 both = any(a.arg in ("door", "installed") for a in node.args.args)

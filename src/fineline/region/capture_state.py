@@ -13,7 +13,7 @@ class CaptureState:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # The thread that captures.
+        # The thread that captures. Captures of one region may be nested: what begins one puts back the value of before.
         self.thread: int | None = None
         # An exception from outside that has interrupted a capture, and is leaving it.
         self._interrupt: BaseException | None = None
@@ -57,10 +57,6 @@ class CaptureState:
 
     def begin(self) -> None:
         self.thread = threading.get_ident()
-
-    def end(self, before: int | None) -> None:
-        """Ends a capture. ``before``: the thread that was capturing when it began, because captures of one region may be nested."""
-        self.thread = before
 
     # -- from one attempt to the next ----------------------------------------------------------------------------------
     def interrupt(self, error: BaseException) -> None:

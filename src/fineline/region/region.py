@@ -211,7 +211,8 @@ class Region:
                 self.reports.note_call_once("skipped", "FL406", str(e))
             return self.run_eagerly(entry_point, args, kwargs)
         finally:
-            self.state.end(before)
+            # Not in a method: at its first instruction an exception from outside may arrive.
+            self.state.thread = before
 
     def _capture_under_hooks(self, args: tuple, kwargs: dict) -> Any:
         """Captures a call under hooks on saved tensors as a trial, and then runs the program; without one, runs the call eagerly."""
@@ -224,7 +225,7 @@ class Region:
                 attempt = CaptureSession(self, self.entry, args, kwargs, Mode(live=True, trial=True))
                 attempt.go()
         finally:
-            self.state.end(before)
+            self.state.thread = before  # as above
         run = self.entry.hit(args, kwargs) if attempt.kept else None
         if run is not None:
             return run()
