@@ -331,9 +331,7 @@ class ResidualWriter:
         # A graph that no backend gets runs as captured, with all its operators.
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
-        gm = graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes())
-        gm.reads_numbers = recorder.traits.reads_numbers
-        return gm
+        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes(), recorder.traits.reads_numbers)
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
         """Returns the callable for the graph, compiled in the state in which the graph begins."""

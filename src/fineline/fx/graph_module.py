@@ -96,11 +96,13 @@ def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule]) -> CapturedGraph:
-    """Returns the module of ``graph``, whose nodes find other graphs under their names."""
+def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule], reads_numbers: bool = False) -> CapturedGraph:
+    """Returns the module of ``graph``, whose nodes find other graphs under their names. ``reads_numbers``: see `CapturedGraph`."""
     root = torch.nn.Module()
     root.__dict__["_modules"].update(parts)
-    return CapturedGraph(root, graph, name)
+    made = CapturedGraph(root, graph, name)
+    made.reads_numbers = reads_numbers
+    return made
 
 
 def _forget_source(filename: str) -> None:

@@ -158,7 +158,7 @@ def _copies(parts: tuple, copies: IdentityMap[Any]) -> tuple:
 def _not_yet_reached(it: Any) -> list[Any]:
     """Returns what a chain will iterate over after what it iterates over now; nothing for another iterator.
 
-    Raises TypeError if an iterator is among this: a copy of the chain would advance it. So it does if the chain may have no end.
+    Raises TypeError if it will iterate over an iterator, which a copy of the chain would advance, or if the chain may have no end.
     """
     reduced = it.__reduce__() if type(it) is itertools.chain else ()
     if len(reduced) < 3:

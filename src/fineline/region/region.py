@@ -225,7 +225,8 @@ class Region:
                 attempt = CaptureSession(self, self.entry, args, kwargs, Mode(live=True, trial=True))
                 attempt.go()
         finally:
-            self.state.thread = before  # as above
+            # Not in a method: at its first instruction an exception from outside may arrive.
+            self.state.thread = before
         run = self.entry.hit(args, kwargs) if attempt.kept else None
         if run is not None:
             return run()
