@@ -95,14 +95,14 @@ def meant(item: pytest.Item) -> bool:
     return only is None or params.get("twin") not in oracle.TWINS or params["twin"] in only
 
 
-def shared(config: pytest.Config, item: pytest.Item) -> bool:
+def in_share(config: pytest.Config, item: pytest.Item) -> bool:
     """Returns whether the item lies in the part of the tests that --share names. The names decide, so a part is the same on each machine."""
     part, parts = map(int, str(config.getoption("--share")).split("/"))
     return zlib.crc32(item.nodeid.encode()) % parts == part
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen = [meant(item) and shared(config, item) for item in items]
+    chosen = [meant(item) and in_share(config, item) for item in items]
     config.hook.pytest_deselected(items=[item for item, runs in zip(items, chosen, strict=True) if not runs])
     items[:] = itertools.compress(items, chosen)
     if config.getoption("--twins") == "fast":

@@ -41,14 +41,14 @@ def _container_init(call: Call) -> Frame | None:
     if len(obj) or obj not in trace.made or (base is collections.deque and (len(rest) > 1 or call.kwargs)):
         raise call.graph_break("FL411", f"{type(obj).__name__}.__init__ of a container that is in use")
     # C checks the arguments, in a call in which the iterable is empty. It also sets the default factory.
-    before, iterable, others = _around_iterable(base, rest)
+    before, iterable, others = _split_arguments(base, rest)
     named = None if issubclass(base, dict) else call.kwargs
     base.__init__(obj, *before, *[() for _ in iterable], *others, **(named or {}))
     kwargs = call.kwargs if issubclass(base, dict) else None
     return call.instead(update, [obj, *iterable], kwargs) if iterable or kwargs else call.finish(None)
 
 
-def _around_iterable(base: type, args: list) -> tuple[list, list, list]:
+def _split_arguments(base: type, args: list) -> tuple[list, list, list]:
     """Returns the arguments of a container's ``__init__`` in three parts: those before the iterable, the iterable if it is there, and those after it."""
     place = 1 if base is collections.defaultdict else 0
     return args[:place], args[place : place + 1], args[place + 1 :]

@@ -26,7 +26,7 @@ _READS = frozenset(
     }
 )  # fmt: skip
 # Instructions that read a variable, which may have no value.
-_TAKES = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
+_VARIABLE_READS = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 # The first instruction of code that restores variables.
 _RESTORING = frozenset({"SWAP", "STORE_FAST"})
 # Instructions between an iterator and its loop in an inlined comprehension.
@@ -290,7 +290,7 @@ def _liveness(info: CodeInfo) -> list[int]:
         if name == "STORE_FAST":
             handler = info.handler_at(k)
             found = found & ~(1 << arg) if handler is None else live[k + 1] & ~(1 << arg) | live[handler.target]
-        elif name in _TAKES:
+        elif name in _VARIABLE_READS:
             found |= 1 << arg
         if found != live[k]:
             live[k] = found

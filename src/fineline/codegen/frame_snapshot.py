@@ -213,7 +213,7 @@ class _Suspended:
 
 
 # What may read C iterators.
-_READING = READERS | WRITTEN | {CellType}
+_READER_TYPES = READERS | WRITTEN | {CellType}
 
 
 class _Iterators:
@@ -237,7 +237,7 @@ class _Iterators:
     def note_readers(self, frames: Iterable[Frame]) -> None:
         """Notes the iterators that others in the variables and stacks of ``frames`` read."""
         for frame in frames:
-            if not _READING.isdisjoint(map(type, frame.local)) or not _READING.isdisjoint(map(type, frame.stack)):
+            if not _READER_TYPES.isdisjoint(map(type, frame.local)) or not _READER_TYPES.isdisjoint(map(type, frame.stack)):
                 self._read.update([it for reader in readers_in((*frame.local, *frame.stack)) for it in iterators_in(reader)])
 
     def note_alone(self, held: list[Any]) -> None:
@@ -248,6 +248,14 @@ class _Iterators:
             self._alone.update([held[i] for i in found])
 
     def shape(self, it: Any, builder: FrameStateBuilder) -> Reduced | Carried:
+        """Returns the shape of an iterator, which other shapes may contain by its number."""
+        try:
+            return self._shape(it, builder)
+        except RuntimeError as e:
+            # C does not describe an iterator over a dict or a set that has grown or shrunk.
+            raise NotReconstructible(f"a {type(it).__name__} of which C says: {e}") from None
+
+    def _shape(self, it: Any, builder: FrameStateBuilder) -> Reduced | Carried:
         if type(it) in STANDING or (type(it) in CARRIED and self._is_carriable(it, builder)):
             return builder.roots.carry(it)
         at = self.table.numbers.get(it)

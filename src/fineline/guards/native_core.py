@@ -177,5 +177,5 @@ def _load() -> tuple[NativeCore | None, str]:
     return (None, f"it reads this PyTorch wrongly: {wrong}") if wrong else (core, "")
 
 
-CORE, MISSING = _load()
+CORE, FAILURE = _load()
 """The native core, or None, and then why it is not used."""

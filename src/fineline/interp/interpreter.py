@@ -133,7 +133,7 @@ class Interpreter:
             ops = self.link(info)
         except NotInterpreted as e:
             error, name = e.args
-            raise GraphBreak(fn, tuple(args), kwargs, error, f"{fn.__qualname__} has {name}") from None
+            raise GraphBreak(fn, tuple(args), kwargs, error, f"{fn.__qualname__} contains the instruction {name}") from None
         n = len(args)
         if info.is_plain and not kwargs and n == code.co_argcount:
             local = args

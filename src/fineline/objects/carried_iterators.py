@@ -37,7 +37,7 @@ HOLDERS: frozenset[type] = frozenset(
     }
 )  # fmt: skip
 # Containers that may hold iterators.
-HELD: tuple[type, ...] = (list, tuple, dict, set, frozenset)
+CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset)
 ENDLESS: frozenset[type] = frozenset({itertools.repeat, itertools.count})
 CARRIABLE = OVER_CONTAINERS | READERS | HOLDERS
 INSIDE = CARRIABLE | {type(iter(range(0)))}
@@ -143,7 +143,7 @@ def _copy(it: Any, copies: IdentityMap[Any]) -> Any:
         return copies[it]
     make, args, *state = it.__reduce__()
     if type(it) in READERS:
-        _not_yet_reached(it)
+        _later_items(it)
         args, state = _copies(args, copies), [_copies(state[0], copies)] if state and type(it) is itertools.chain else state
     new = copies[it] = make(*args)
     if state and state[0] is not None:
@@ -155,7 +155,7 @@ def _copies(parts: tuple, copies: IdentityMap[Any]) -> tuple:
     return tuple([_copy(x, copies) if type(x) in INSIDE else x for x in parts])
 
 
-def _not_yet_reached(it: Any) -> list[Any]:
+def _later_items(it: Any) -> list[Any]:
     """Returns what a chain will iterate over after what it iterates over now; nothing for another iterator.
 
     Raises TypeError if it will iterate over an iterator, which a copy of the chain would advance, or if the chain may have no end.
@@ -199,7 +199,7 @@ def iterators_in(it: Any) -> list[Any]:
     parts = [y for x in gc.get_referents(it) for y in (gc.get_referents(x) if type(x) is tuple else (x,))]
     if type(it) is itertools.chain:
         # It will read the items of its source, which may be iterators.
-        parts += [x for source in parts for held in gc.get_referents(source) if is_a(held, HELD) for x in gc.get_referents(held)]
+        parts += [x for source in parts for held in gc.get_referents(source) if is_a(held, CONTAINERS) for x in gc.get_referents(held)]
     found: list[Any] = []
     for part in parts:
         if hasattr(type(part), "__next__"):
@@ -228,7 +228,7 @@ def containers_of(it: Any) -> list[Any]:
     for part in (it, *iterators_in(it)):
         if type(part) not in READERS:
             found += gc.get_referents(part)
-        for later in _not_yet_reached(part):
+        for later in _later_items(part):
             # The container of a view, too.
             found += [later, *(gc.get_referents(later) if type(later) in VIEWS else ())]
-    return [x for x in found if is_a(x, (*HELD, bytearray))]
+    return [x for x in found if is_a(x, (*CONTAINERS, bytearray))]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from fineline.guards.evaluate import ReferenceProgram
-from fineline.guards.native_core import CORE, MISSING, NativeCore
+from fineline.guards.native_core import CORE, FAILURE, NativeCore
 from fineline.guards.steps import Step
 from fineline.refusals import REFUSALS
 
@@ -97,5 +97,5 @@ def _native_core() -> NativeCore | None:
     """Returns the native core if it is used; warns once if it is not."""
     if CORE is None:
         refusal = REFUSALS["FL903"]
-        log.warning("fineline: FL903: %s (%s). %s %s", refusal.title, MISSING, refusal.explanation, refusal.next_step)
+        log.warning("fineline: FL903: %s (%s). %s %s", refusal.title, FAILURE, refusal.explanation, refusal.next_step)
     return CORE
