@@ -310,6 +310,47 @@ for name, chain in CHAINS.items():
         table.programs[-1].name = f"a_chain_of_iterators_{name}_{taken}_taken"
 
 
+# C does not describe these iterators any more: the dict or the set has grown.
+GROWN = {
+    "values": lambda held: iter(held.values()),
+    "a_chain_of_lists": lambda held: itertools.chain.from_iterable([v] for v in held.values()),
+    "an_enumerated_set": lambda held: enumerate(held["set"]),
+}
+for name, over in GROWN.items():
+
+    @table.program(breaks=True, min_graphs=0)
+    def an_iterator_over_what_has_grown(over=over):
+        def fn(x):
+            held = {"a": 1, "set": {1, 2}}
+            it = over(held)
+            y = x * 2
+            first = next(it)
+            held["more"] = 3
+            held["set"].add(7)
+            graph_break()
+            try:
+                return y * 3, first, list(it)
+            except RuntimeError as error:
+                return y * 3, first, str(error)
+
+        return fn
+
+    table.programs[-1].name = f"an_iterator_over_what_has_grown_{name}"
+
+
+@table.snippet(breaks=True)
+def a_dict_that_grows_after_the_last_item(x):
+    held = {"a": 1, "b": 2}
+    it = iter(held)
+    y = x * 2
+    graph_break()
+    first = next(it)
+    held["more"] = 3
+    y = y + 1
+    graph_break()
+    return y * 2, first, held
+
+
 @table.program(breaks=True, calls=4, recompiles=(1, 2, 3), min_graphs=0)
 def tensors_that_have_been_moved():
     held = deque([torch.zeros(2), torch.ones(2), torch.zeros(2)])
