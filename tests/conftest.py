@@ -22,6 +22,8 @@ from tests.gaps import AOT, GAPS  # noqa: E402
 settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("suite")
 torch.set_num_threads(1)
+# torch.compile replaces methods of optimizers and others at its first use, which changes what programs guard: here before all of them.
+torch.compile(torch.sin)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,7 +19,12 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    is_in_any_mode_without_ignore_compile_internals,
+    is_in_torch_dispatch_mode,
+)
 
 import fineline
 from fineline.backends.registry import Registered
@@ -235,6 +240,7 @@ def state():
     return (
         ambient_facts(), hidden_states(), gc.get_threshold(), id(warnings.filters), torch.is_anomaly_enabled(), torch._guards.TracingContext.try_get(),
         torch.is_inference_mode_enabled(), torch.get_rng_state().tolist(), torch._inductor.config.fallback_random,
+        is_in_torch_dispatch_mode(), is_in_torch_dispatch_mode(include_infra_modes=False), is_in_any_mode_without_ignore_compile_internals(),
     )  # fmt: skip
 
 

@@ -18,7 +18,8 @@ from torch._guards import _TLS
 from torch.autograd import forward_ad
 from torch.fx.node import has_side_effect
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
@@ -177,6 +178,7 @@ class CallState(Standing):
             torch._C._pop_torch_dispatch_stack(None)
         for mode in self.dispatch_modes[torch._C._len_torch_dispatch_stack() :]:
             torch._C._push_on_torch_dispatch_stack(mode)
+        _note_dispatch_modes(self.dispatch_modes)
         while torch._C._len_torch_function_stack() and not _same(_get_current_function_mode_stack(), self.function_modes):
             _pop_mode()
         for mode in self.function_modes[torch._C._len_torch_function_stack() :]:
@@ -188,6 +190,18 @@ class CallState(Standing):
         torch._C._set_only_lift_cpu_tensors(self.lifts)
         _saved_tensors_hooks_set_tracing(self.unhooked)
         super().put_back()
+
+
+def _note_dispatch_modes(modes: list[TorchDispatchMode]) -> None:
+    """Puts right what PyTorch notes beside its stack of modes: a mode whose `__exit__` did not run to its end leaves it.
+
+    Read from the modes, not saved before the call: these notes are for all threads, and another thread may have been inside of a mode then.
+    """
+    seen_inside = any([not mode.ignore_compile_internals() for mode in modes])
+    _python_dispatch._is_in_torch_dispatch_mode = bool(modes)
+    _python_dispatch._is_in_non_infra_torch_dispatch_mode = any([not mode.is_infra_mode() for mode in modes])
+    _python_dispatch._is_in_any_mode_without_ignore_compile_internals = seen_inside
+    _python_dispatch.set_is_in_mode_without_ignore_compile_internals(seen_inside)
 
 
 def _same(a: list, b: list) -> bool:
