@@ -10,12 +10,27 @@ namespace fineline {
 
 namespace {
 
-// The start of a dict's keys, which the public headers leave out.
+// An entry of a dict whose keys are of any kind.
+struct DictEntry {
+  Py_hash_t hash;
+  PyObject* key;
+  PyObject* value;
+};
+
+// The start of a dict's keys, which the public headers leave out. Alike from CPython 3.11 to 3.14.
 struct DictKeysHead {
   Py_ssize_t refcnt;
   uint8_t log2_size;
   uint8_t log2_index_bytes;
   uint8_t kind;
+  uint32_t version;
+  Py_ssize_t usable;
+  Py_ssize_t used;  // entries, those without a value included
+
+  // They lie behind the indices.
+  const DictEntry* entries() const {
+    return reinterpret_cast<const DictEntry*>(reinterpret_cast<const char*>(this + 1) + (size_t{1} << log2_index_bytes));
+  }
 };
 constexpr uint8_t kGeneralKeys = 0;
 
@@ -38,6 +53,21 @@ bool has_items(PyObject* object) { return PyTuple_Check(object) || PySlice_Check
 std::span<PyObject* const> items_of(PyObject* object) {
   if (PySlice_Check(object)) return {&reinterpret_cast<PySliceObject*>(object)->start, 3};
   return {&PyTuple_GET_ITEM(object, 0), static_cast<size_t>(Py_SIZE(object))};
+}
+
+// As `PyDict_Next`, with the stored hash; CPython has no function for it from 3.13 on.
+bool next_entry(PyObject* dict, Py_ssize_t* position, DictEntry& entry) {
+  auto keys = reinterpret_cast<DictKeysHead*>(reinterpret_cast<PyDictObject*>(dict)->ma_keys);
+  if (keys->kind != kGeneralKeys) {
+    if (!PyDict_Next(dict, position, &entry.key, &entry.value)) return false;
+    entry.hash = PyObject_Hash(entry.key);  // of an exact str, which keeps it
+    return true;
+  }
+  for (; *position < keys->used; ++*position) {
+    entry = keys->entries()[*position];
+    if (entry.value) return ++*position, true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -76,15 +106,14 @@ Verdict find_key(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value
   // it stays in C.
   bool plain = is_plain_constant(key);
   Py_ssize_t position = 0;
-  PyObject *stored, *found;
-  Py_hash_t stored_hash;
-  while (_PyDict_Next(dict, &position, &stored, &found, &stored_hash)) {
-    if (stored_hash != hash) continue;
-    if (stored != key) {
-      if (!plain || !is_plain_constant(stored)) return Verdict::Python;
-      if (PyObject_RichCompareBool(stored, key, Py_EQ) != 1) continue;
+  DictEntry entry;
+  while (next_entry(dict, &position, entry)) {
+    if (entry.hash != hash) continue;
+    if (entry.key != key) {
+      if (!plain || !is_plain_constant(entry.key)) return Verdict::Python;
+      if (PyObject_RichCompareBool(entry.key, key, Py_EQ) != 1) continue;
     }
-    *value = found;
+    *value = entry.value;
     return Verdict::Pass;
   }
   return Verdict::Fail;

@@ -1,5 +1,6 @@
 // The extension module fineline._native and its functions.
 #include "ambient.h"
+#include "dict_stamp.h"
 #include "identity.h"
 #include "layout.h"
 #include "operators.h"
@@ -78,7 +79,7 @@ PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__native() {
   fineline::Ref module(PyModule_Create(&definition));
-  if (!module) return nullptr;
+  if (!module || !fineline::DictStamp::init()) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::GuardProgramType) < 0) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::DispatcherType) < 0) return nullptr;
   if (PyModule_AddType(module.get(), &fineline::LayoutType) < 0) return nullptr;

@@ -10,8 +10,11 @@
 #include <memory>
 #include <utility>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
-#error "the native guard evaluator relies on object layouts of CPython 3.11 and 3.12"
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
+#error "the native guard evaluator relies on object layouts of CPython 3.11 to 3.14"
+#endif
+#ifdef Py_GIL_DISABLED
+#error "the native guard evaluator relies on the GIL: while it reads objects, no other thread changes them"
 #endif
 
 namespace fineline {

@@ -4,6 +4,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
+// CPython exports it, and declares it in its internal headers alone from 3.13 on.
+extern "C" PyAPI_FUNC(int) _PyOS_IsMainThread(void);
+
 namespace fineline {
 
 namespace {

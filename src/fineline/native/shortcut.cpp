@@ -29,7 +29,7 @@ Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
     if (entry.type->tp_version_tag == entry.version) continue;
     verdict = confirm_steps(program, program.of_type.at(entry.type));
     if (verdict != Verdict::Pass) return verdict;
-    if (!PyType_HasFeature(entry.type, Py_TPFLAGS_VALID_VERSION_TAG)) return Verdict::Python;
+    if (!has_version(entry.type)) return Verdict::Python;
     entry.version = entry.type->tp_version_tag;
   }
   Word *begin = words_.data(), *end = begin + words_.size();
@@ -39,7 +39,9 @@ Verdict Shortcut::run(Program& program, PyObject* const* arguments) {
     if (origin.dict >= 0) {
       verdict = confirm_steps(program, program.readers[origin.dict]);
       if (verdict != Verdict::Pass) return verdict;
-      word->expected = load_word(word->at);
+      DictStamp& stamp = stamps_[origin.dict];
+      if (!stamp.take(registers[origin.dict])) return Verdict::Python;
+      *word = {stamp.at(), load_word(stamp.at())};
       continue;
     }
     const Step& step = program.steps[blamed];

@@ -14,6 +14,7 @@
 
 #include <vector>
 
+#include "dict_stamp.h"
 #include "object.h"
 
 namespace fineline {
@@ -74,6 +75,7 @@ class Shortcut {
   std::vector<Word> words_;
   std::vector<Origin> origins_;        // by word
   std::vector<int> word_of_dict_;      // by register
+  std::vector<DictStamp> stamps_;      // by register: what those words are
   std::vector<Sharing> sharings_;
   std::vector<int> early_;             // steps to evaluate that need no register of the table
   std::vector<int> late_;              // the others

@@ -111,7 +111,7 @@ class ShortcutBuilder {
   }
 
   bool type_version(PyTypeObject* type) {
-    if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return false;
+    if (!has_version(type)) return false;
     if (versioned_.insert(type).second) table_.versions_.push_back({type, type->tp_version_tag});
     return true;
   }
@@ -124,14 +124,15 @@ class ShortcutBuilder {
     return pointed(watch(_PyObject_GetDictPtr(value(step.src))));
   }
 
-  // A version is given to one state of one dict only, so an equal one proves the dict and all it holds.
+  // A stamp is given to one state of one dict only, so an equal one proves the dict and all it holds.
   bool dict_version(int reg) {
     PyObject* dict = value(reg);
     if (!PyDict_Check(dict) || !(stable(reg) || is_dict_.count(reg) || typed(reg))) return false;
     if (table_.word_of_dict_[reg] >= 0) return true;
+    if (!table_.stamps_[reg].take(dict)) return false;
     // Not shared with another register of the same dict: each has steps of its own to ask when the version changes.
     table_.word_of_dict_[reg] = static_cast<int>(table_.words_.size());
-    add_word(&reinterpret_cast<PyDictObject*>(dict)->ma_version_tag, reg);
+    add_word(table_.stamps_[reg].at(), reg);
     return true;
   }
 
@@ -186,6 +187,7 @@ class ShortcutBuilder {
 Shortcut::Shortcut(Program& program, PyObject* const* current)
     : registers(current, current + program.n_registers()),
       word_of_dict_(program.n_registers(), -1),
+      stamps_(program.n_registers()),
       states_(program.n_registers(), State::Dynamic),
       types_(program.n_registers(), nullptr) {
   for (int number : program.plan().quiet) {

@@ -206,7 +206,7 @@ Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* r
     case Op::Relation:
       return relation_holds(*step.relation, step.registers, registers);
     case Op::Weak:
-      return verdict(value != Py_None && PyWeakref_GET_OBJECT(step.payload) == value);
+      return verdict(value != Py_None && reinterpret_cast<PyWeakReference*>(step.payload)->wr_object == value);
     default:
       return Verdict::Python;
   }
