@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from types import BuiltinMethodType, CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
+from fineline.cpython.iterator_states import iterator_state, set_iterator_state
 from fineline.cpython.polyfill_itertools import Tee
 from fineline.frames.frame import InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
@@ -202,7 +203,7 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
         if recipe is not None:
             new = recipe.make(*[_real(x, seen) for x in recipe.args], **recipe.kwargs)
             for state in recipe.state:
-                new.__setstate__(_real(state, seen))
+                set_iterator_state(new, _real(state, seen))
     seen[id(v)] = (v, new)
     return new
 
@@ -225,12 +226,12 @@ def _given_generator(gen: InterpretedGenerator, seen: dict[int, Any]) -> Any:
 
 def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:
     """Returns an iterator over the same tuple, with the stand-ins in it replaced."""
-    _, args, *state = it.__reduce__()
+    _, args, *state = iterator_state(it)
     items = _real(args[0], seen)
     if items is args[0]:
         return it
     new = iter(items)
-    new.__setstate__(*state)
+    set_iterator_state(new, *state)
     return new
 
 

@@ -32,6 +32,7 @@ from fineline.codegen.frame_state import (
     Root,
     Shapes,
 )
+from fineline.cpython.iterator_states import iterator_state
 from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructible
@@ -231,7 +232,7 @@ class _Iterators:
         # Iterators over ranges to which only a loop refers: by identity, and by their numbers.
         self._alone = AddressSet()
         self.lone: set[int] = set()
-        # Keeps the results of `__reduce__` alive, for their identity.
+        # Keeps the iterators' states alive, for their identity.
         self._kept: list[Any] = []
 
     def note_readers(self, frames: Iterable[Frame]) -> None:
@@ -269,13 +270,13 @@ class _Iterators:
             self.table.shapes[at] = builder.rest_of_range(it, *vary)
             return Reduced(at)
         recipe = reversed_recipe(self._trace, it) or table_recipe(it)
-        reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
+        reduced: Any = iterator_state(it) if recipe is None else (recipe.make, recipe.args)
         self._kept.append(reduced)
         state = reduced[2] if len(reduced) > 2 else None
         # A chain will also iterate over the containers that it has not reached yet.
         later = ()
         if type(it) is itertools.chain and state and type(state[0]) in SEQUENCE_ITERATORS:
-            later = state[0].__reduce__()[1][0]
+            later = iterator_state(state[0])[1][0]
         trace = self._trace
         self.containers += [a for a in (*reduced[1], *later) if a in trace.sources or a in trace.made]
         args = tuple([builder.value(a) for a in reduced[1]])
@@ -502,7 +503,7 @@ class FrameStateBuilder:
             self._decomposed += [it, it.__dict__]
             at, stop, step = it.at, it.stop, it.step
         else:
-            _, (whole,), passed = it.__reduce__()
+            _, (whole,), passed = iterator_state(it)
             at, stop, step = whole.start + (passed or 0) * whole.step, whole.stop, whole.step
         pairs = zip((at, stop), vary, strict=True)
         numbers = [self.roots.vary(n) if alive else self.value(n) for n, alive in pairs]

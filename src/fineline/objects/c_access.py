@@ -26,6 +26,7 @@ from torch import Tensor
 
 from fineline.cpython.c_types import DRIVERS
 from fineline.cpython.c_types import ITERATORS as C_ITERATORS
+from fineline.cpython.iterator_states import iterator_state
 from fineline.exception_slots import ARGS
 from fineline.frames.frame import InterpretedGenerator
 from fineline.kinds import is_a
@@ -93,7 +94,7 @@ def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) 
         return True
     if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
         try:
-            parts = it.__reduce__()
+            parts = iterator_state(it)
         except TypeError:
             return False
         return not _has_python(trace, parts[1:], within)

@@ -59,7 +59,7 @@ def _gone_on(make: Callable[[Any], Iterator[Any]]) -> Callable[[Any, int], Itera
 
 
 SET_ITERATOR: type = type(iter(set()))
-# Iterators over dicts and sets, which `__reduce__` would convert to list iterators: how to make one over the same table that is as far advanced.
+# Iterators over dicts and sets, whose state C gives as that of list iterators: how to make one over the same table that is as far advanced.
 TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingProxyType(
     {
         SET_ITERATOR: _gone_on(iter),
