@@ -19,10 +19,9 @@ from fineline.frames.frame import InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.identity import AddressSet, IdentityMap
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
 from fineline.tracing.interp import Interp
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 TUPLE_ITERATOR = type(iter(()))
 # At most so many containers in a result are searched.
@@ -176,7 +175,7 @@ def _table(holder: Any) -> dict[Any, Any] | None:
     if is_a(holder, dict):
         return holder
     t = type(holder)
-    if not t.__flags__ & HEAP_TYPE or not t.__dictoffset__ or is_a(holder, type):
+    if not is_users_class(t) or not t.__dictoffset__ or is_a(holder, type):
         return None
     # If nothing has read the object's dict so far, the object stores the values itself, and this read makes the dict.
     table: dict[Any, Any] = object.__getattribute__(holder, "__dict__")

@@ -39,7 +39,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructibl
 from fineline.frames.stub_frames import is_own
 from fineline.identity import AddressMap, AddressSet
 from fineline.interp.interpreter import Interpreter
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_access import ITERATORS
 from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in, readers_in
 from fineline.objects.iterator_stand_ins import KINDS, WRITTEN, table_recipe
@@ -47,7 +47,6 @@ from fineline.objects.list_iterators import reversed_recipe
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import VALUES, is_value
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 # An absent value, and the most frequent value of a frame's other fields.
@@ -521,6 +520,6 @@ def _parts(v: Any) -> tuple[str, Any] | None:
         return "dict", v
     if t is CellType:
         return None if contents(v) is EMPTY else ("cell", (v.cell_contents,))
-    if t.__flags__ & HEAP_TYPE and t.__dictoffset__ and t.__new__ is object.__new__:
+    if is_users_class(t) and t.__dictoffset__ and t.__new__ is object.__new__:
         return "instance", object.__getattribute__(v, "__dict__")
     return None

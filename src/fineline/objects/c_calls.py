@@ -16,7 +16,7 @@ from fineline.cpython.c_callables import CallableSpec
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_access import (
     ADVANCED_BY_C,
     ITERATORS,
@@ -44,7 +44,6 @@ from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import rewritten
 
@@ -168,7 +167,7 @@ def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
         if interp.tensors.reads(interp, args[0]):
             return interp.tensors.number(interp, call.frame, key, args[0], call.then)
         raise call.graph_break("FL502", f"{describe(call.fn)} reads a tensor's values")
-    if spec.protocol and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
+    if spec.protocol and args and is_users_class(type(args[0])) and not is_a(args[0], Tensor):
         method = type_info(trace, type(args[0])).look(trace, spec.methods[0])[1]
         if is_a(method, types.FunctionType):
             return call.instead(method, list(args), kwargs, *((of_kind, key, args[0]) if spec.checks_result else ()))
@@ -247,7 +246,7 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
         for a in values:
             for one in (a, *a) if type(a) in (list, tuple) else (a,):
                 t = type(one)
-                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(trace, t, spec.methods):
+                if is_users_class(t) and not is_a(one, Tensor) and overridden(trace, t, spec.methods):
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
