@@ -32,7 +32,7 @@ from fineline.codegen.frame_state import (
     Root,
     Shapes,
 )
-from fineline.cpython.iterator_states import iterator_state
+from fineline.cpython.iterator_states import NoState, iterator_state
 from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructible
@@ -254,6 +254,8 @@ class _Iterators:
         except RuntimeError as e:
             # C does not describe an iterator over a dict or a set that has grown or shrunk.
             raise NotReconstructible(f"a {type(it).__name__} of which C says: {e}") from None
+        except NoState as e:
+            raise NotReconstructible(str(e)) from None
 
     def _shape(self, it: Any, builder: FrameStateBuilder) -> Reduced | Carried:
         if type(it) in STANDING or (type(it) in CARRIED and self._is_carriable(it, builder)):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fineline.codegen.program_text import ProgramText
-from fineline.cpython.iterator_states import iterator_state, set_iterator_state
+from fineline.cpython.iterator_states import NoState, iterator_state, set_iterator_state
 from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
@@ -171,7 +171,10 @@ def _reduced(r: ProgramText, v: Any) -> str:
     recipe = reversed_recipe(r.trace, v) or table_recipe(v)
     if recipe is not None:
         return iterator(r, v, recipe)
-    fn, args, *rest = iterator_state(v)
+    try:
+        fn, args, *rest = iterator_state(v)
+    except NoState as e:
+        raise NotReconstructible(str(e)) from None
     if fn is iter and type(iter(args[0])) is not type(v):
         raise NotReconstructible(f"a {type(v).__name__} that is under way")
     if type(fn) is functools.partial:

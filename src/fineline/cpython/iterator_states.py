@@ -1,6 +1,6 @@
 """The state of iterators in C: what they are made of, and how an iterator is put into a state.
 
-The iterators of itertools warn from Python 3.12 on when they are asked, and from 3.14 on they do not answer.
+The iterators of itertools warn from Python 3.12 on when they are asked, and from 3.14 on they have no state that can be read or set.
 """
 
 from __future__ import annotations
@@ -9,6 +9,13 @@ import itertools
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
+
+# Whether the iterators of itertools have a state. If not, captured code makes stand-ins in Python instead of them.
+STATES_OF_ITERTOOLS: bool = hasattr(itertools.chain, "__setstate__")
+
+
+class NoState(TypeError):
+    """C does not say where an iterator is."""
 
 
 def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,8 +27,13 @@ def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
     return FunctionType(fn.__code__, {"__name__": None}, fn.__name__)
 
 
-# What an iterator in C is made by: a callable, its arguments and, if it has been advanced, a state for `set_iterator_state`. TypeError: C does not say.
-iterator_state: Callable[[Any], tuple[Any, ...]] = _without_warnings(lambda it: it.__reduce__())
+_reduced = _without_warnings(lambda it: it.__reduce__())
 set_iterator_state: Callable[[Any, Any], None] = _without_warnings(lambda it, state: it.__setstate__(state))
-# Whether the iterators of itertools have a state that can be read and set.
-STATES_OF_ITERTOOLS: bool = hasattr(itertools.chain, "__setstate__")
+
+
+def iterator_state(it: Any) -> tuple[Any, ...]:
+    """Returns what an iterator in C is made by: a callable, its arguments and, if it has been advanced, a state for `set_iterator_state`."""
+    if not STATES_OF_ITERTOOLS and type(it).__module__ == "itertools":
+        raise NoState(f"Python does not tell where a {type(it).__name__} is")
+    found: tuple[Any, ...] = _reduced(it)
+    return found

@@ -13,6 +13,8 @@ import numpy as np
 from torch import Tensor
 
 from fineline.cpython.c_callables import CallableSpec
+from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS
+from fineline.cpython.polyfill_itertools import STAND_INS
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
@@ -111,7 +113,8 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
             raise call.graph_break("FL410", f"{describe(call.fn)} is C code that fineline knows nothing of")
         raise call.graph_break("FL411", f"{describe(call.fn)} can't be captured")
     values = [*args, *kwargs.values()] if kwargs else args
-    if spec.effect == "callback" or not _may_run(trace, key, spec, values, len(args)):
+    hides_state = not STATES_OF_ITERTOOLS and spec.polyfill in STAND_INS
+    if spec.effect == "callback" or hides_state or not _may_run(trace, key, spec, values, len(args)):
         return _call_in_python(call, key, spec)
     replaced = len(trace.mutations.replaced)
     prepare(call, key, spec, values)
