@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,3 +47,8 @@ def test_a_state_makes_the_same_iterator(kind: str) -> None:
             set_iterator_state(new, state[0])
         assert warnings.filters == filters
     assert found == [] and list(new) == list(STATES[kind]())
+
+
+def test_c_imports_what_it_needs() -> None:
+    make, args = iterator_state(operator.methodcaller("sorted", key=1))
+    assert make.func is operator.methodcaller and make.keywords == {"key": 1} and args == ()

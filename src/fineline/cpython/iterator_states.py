@@ -5,6 +5,7 @@ The iterators of itertools warn from Python 3.12 on when they are asked, and fro
 
 from __future__ import annotations
 
+import builtins
 import itertools
 from collections.abc import Callable
 from types import FunctionType
@@ -24,7 +25,8 @@ def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
     C drops a warning whose module has no name, as it drops those of code that runs when the interpreter ends (`warn_explicit` in
     `Python/_warnings.c`). What ``fn`` calls may be written in C only: code in Python has its own module.
     """
-    return FunctionType(fn.__code__, {"__name__": None}, fn.__name__)
+    # C imports what it needs with the builtins of its caller.
+    return FunctionType(fn.__code__, {"__name__": None, "__builtins__": builtins}, fn.__name__)
 
 
 _reduced = _without_warnings(lambda it: it.__reduce__())
