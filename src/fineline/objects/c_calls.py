@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython.c_callables import CallableSpec
 from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS
 from fineline.cpython.polyfill_itertools import STAND_INS
@@ -41,7 +42,7 @@ from fineline.objects.printing import asks, written_out
 from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
-from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
+from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_ints, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state
 from fineline.tracing.interp import Call, Interp
@@ -121,6 +122,9 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
     if len(trace.mutations.replaced) > replaced:
         # The containers that C would read now contain symbols.
         return call_c(call, key)
+    if spec.one_by_one and interp.backing.may_be_symbolic and any([type(a) in VIEWS and holds(tuple(a)) for a in args]) and _is_ready(spec, call.frame):
+        # C would add symbolic floats by PyTorch's operators, which do not keep their order.
+        return _run_polyfill(call, spec, list(args), False)
     if spec.effect == "mutator":
         _note_write(call, spec)
     if interp.backing.may_be_symbolic and (spec.writes_out or (method and key.__objclass__ in TEXTS)):
@@ -142,6 +146,9 @@ def _form(key: Any, spec: CallableSpec, args: list, kwargs: dict | None) -> Call
     """Returns the form of a function for symbolic numbers, if it takes these arguments."""
     # round() to a number of digits has no form for symbols.
     if spec.symbolic is None or (key in WHOLE and len(args) != 1) or not only_numbers(args):
+        return None
+    if key is sum and CURRENT.compensates_sums and not only_ints(args):
+        # The polyfill compares the floats.
         return None
     return spec.symbolic if not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values())) else None
 
