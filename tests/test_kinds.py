@@ -11,6 +11,7 @@ import random
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,6 +90,10 @@ def test_a_c_type_is_not_the_users(cls: type) -> None:
     assert not is_users_class(cls)
 
 
-@pytest.mark.parametrize("cls", [Pretender, OfMeta, Chain, Colour, torch.nn.Parameter, collections.Counter, random.Random, re.Pattern, functools.partial])
+# The type of functions that Cython compiles is not of the standard library; it describes ``__module__`` of its instances.
+CYTHON = type(np.random.RandomState.__dict__["randn"])
+
+
+@pytest.mark.parametrize("cls", [CYTHON, Pretender, OfMeta, Chain, Colour, torch.nn.Parameter, collections.Counter, random.Random, re.Pattern, functools.partial])
 def test_a_class_that_may_run_python_code_is_the_users(cls: type) -> None:
     assert is_users_class(cls)
