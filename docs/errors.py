@@ -33,6 +33,7 @@ ELSEWHERE = {
     "FL902": "It is the text of an ImportError: `import fineline` raises it in an environment with such a PyTorch.",
     "FL903": "It is a warning, logged once, in an environment with another PyTorch than that which fineline was built with.",
     "FL904": "It is a warning, logged once, in an environment with such a PyTorch.",
+    "FL905": "It is the text of an ImportError: `import fineline` raises it on such a Python.",
 }
 # Why no short program shows these ids.
 NOT_SHOWN = {

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import enum
+import functools
+import io
+import itertools
+import random
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from fineline.kinds import is_a, is_a_in_python
+from fineline.kinds import is_a, is_a_in_python, is_users_class
 
 BOTH = pytest.mark.parametrize("ask", [is_a, is_a_in_python], ids=["native", "python"])
 
@@ -55,3 +62,38 @@ def test_nobody_is_asked_for_a_class(ask: Any) -> None:
 def test_misuse(ask: Any, args: Any) -> None:
     with pytest.raises(TypeError):
         ask(*args)
+
+
+class Meta(type):
+    @property
+    def __flags__(cls) -> Any:
+        raise AssertionError("asked")
+
+
+class OfMeta(metaclass=Meta):
+    pass
+
+
+class Chain(itertools.chain):
+    pass
+
+
+# Static types in 3.11, which C creates at run time in later versions.
+C_TYPES = [
+    *[t for t in vars(itertools).values() if type(t) is type and t.__module__ == "itertools"], collections.deque, collections.defaultdict, io.StringIO, io.BytesIO,
+    type(iter(collections.deque())),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", C_TYPES, ids=lambda cls: cls.__name__)
+def test_a_c_type_is_not_the_users(cls: type) -> None:
+    assert not is_users_class(cls)
+
+
+# The type of functions that Cython compiles is not of the standard library; it describes ``__module__`` of its instances.
+CYTHON = type(np.random.RandomState.__dict__["randn"])
+
+
+@pytest.mark.parametrize("cls", [CYTHON, Pretender, OfMeta, Chain, Colour, torch.nn.Parameter, collections.Counter, random.Random, re.Pattern, functools.partial])
+def test_a_class_that_may_run_python_code_is_the_users(cls: type) -> None:
+    assert is_users_class(cls)

@@ -1,4 +1,4 @@
-"""Releases of PyTorch: older ones are refused at the import, newer ones than those tested warned about; and what a core that reads wrongly does."""
+"""Pythons and releases of PyTorch that are refused at the import, newer releases, which are warned about, and a core that reads wrongly."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 
 import fineline
 from fineline import torch_support
+from fineline.bytecode import supported
 from fineline.guards import native_core
 from fineline.region import guard_dispatch
 
@@ -70,6 +71,37 @@ def test_the_requirement_is_that_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert wanted in project["project"]["dependencies"]
     assert f"torch>={torch_support.OLDEST[0]}.{torch_support.OLDEST[1]}" in project["build-system"]["requires"]
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+# What the import sees, and a part of its answer.
+PYTHONS = {
+    "another implementation": ("sys.implementation.name = 'pypy'", "this is pypy 3."),
+    "an older one": ("sys.version_info = (3, 10, 4, 'final', 0)", "this is Python 3.10.4, and fineline reads the bytecode of CPython 3.11 to 3.14"),
+    "a newer one": ("sys.version_info = (3, 15, 0, 'alpha', 1)", "this is Python 3.15.0, and"),
+    "free threads": ("sys.version_info = (3, 14, 1); sys.version = '3.14.1 free-threading build (main)'", "a free-threaded build of Python 3.14.1"),
+    "an experiment": ("sys.version_info = (3, 13, 1); sys.version = '3.13.1 experimental free-threading build (main)'", "build of Python 3.13.1"),
+    "silent stores": ("sys.version_info = (3, 13, 0)", "Python 3.13.0, which does not report"),
+}
+
+
+@pytest.mark.parametrize("kind", PYTHONS)
+def test_importing_fineline_says_which_python_it_needs(kind: str) -> None:
+    setting, reason = PYTHONS[kind]
+    code = f"import sys; sys.path.insert(0, {str(Path(fineline.__file__).parent.parent)!r}); {setting}; import fineline"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    last = done.stderr.strip().splitlines()[-3:]
+    assert last[0].startswith("ImportError: FL905: this Python is not supported: ") and reason in last[0] and "next: Install" in last[2]
+
+
+@pytest.mark.parametrize("numbers", [(3, 11, 0), (3, 12, 1), (3, 13, 1), (3, 14, 10)])
+def test_other_pythons_pass(numbers: tuple[int, ...]) -> None:
+    assert supported.unsupported("cpython", numbers, "3.1x (main, Dec  3 2025) [GCC 14.2.0]") is None
+
+
+def test_each_supported_python_has_a_file() -> None:
+    files = sorted(Path(supported.__file__).parent.glob("python_3_*.py"))
+    assert [tuple(map(int, file.stem.split("_")[1:])) for file in files] == [(3, n) for n in range(supported.OLDEST[1], supported.NEWEST[1] + 1)]
 
 
 # -- the native core ---------------------------------------------------------------------------------------------------

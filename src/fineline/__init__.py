@@ -125,5 +125,6 @@ class _Unloaded(types.ModuleType):
         return sorted({*vars(self), *__all__})
 
 
+torch_support.check_python()
 torch_support.check_supported(torch_support.installed_version())
 sys.modules[__name__].__class__ = _Unloaded

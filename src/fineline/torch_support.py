@@ -1,4 +1,4 @@
-"""The releases of PyTorch that fineline runs on.
+"""The releases of PyTorch and the Pythons that fineline runs on.
 
 `import fineline` reads it, which loads no PyTorch, for the command line's completion of words: what only a message needs is loaded with it.
 """
@@ -12,6 +12,8 @@ import os
 import re
 import sys
 from typing import Any
+
+from fineline.bytecode.supported import unsupported
 
 # The native core and the engine name private parts of PyTorch, which older releases lack or have elsewhere. pyproject.toml has the same bounds.
 OLDEST = (2, 13)
@@ -44,6 +46,14 @@ def installed_version() -> str:
 
 def _refusal(id: str) -> Any:
     return importlib.import_module("fineline.refusals").REFUSALS[id]
+
+
+def check_python() -> None:
+    """Raises an ImportError on a Python that fineline cannot run on."""
+    reason = unsupported()
+    if reason is not None:
+        refusal = _refusal("FL905")
+        raise ImportError(f"FL905: {refusal.title}: {reason}\n  why:  {refusal.explanation}\n  next: {refusal.next_step}", name="fineline")
 
 
 def check_supported(version: str) -> None:

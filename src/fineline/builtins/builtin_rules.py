@@ -15,7 +15,7 @@ from fineline.builtins.libraries import stand_in
 from fineline.builtins.marks import GROWING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.identity import IdentityMap
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import callable_table
 from fineline.objects.c_access import hashable
 from fineline.objects.lru_caches import LRU_TYPE
@@ -24,7 +24,6 @@ from fineline.policy.rule import BUILT_IN, Rule
 from fineline.policy.selector import GLOB, IN_C, OBJECT, Identity, Selector, describe
 from fineline.torch_facts import callables
 from fineline.torch_facts.releases import APPLY, method_parts
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 
 class Kind(NamedTuple):
@@ -180,7 +179,7 @@ def _of_class(cls: type) -> str:
     found = _of_native(cls)
     if found is not None and found != "python":
         return found
-    if not cls.__flags__ & HEAP_TYPE:
+    if not is_users_class(cls):
         return "unknown"
     return "tensor class" if issubclass(cls, Tensor) else "code"
 

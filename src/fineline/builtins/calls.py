@@ -34,7 +34,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import root_of
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import BINDERS, load_attr
 from fineline.objects.callable_table import UNKNOWN, spec_of
@@ -53,7 +53,6 @@ from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
 from fineline.tracing.plain_values import is_value
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, SegmentTrace
 
 MODULE_CALL = nn.Module.__call__
@@ -199,7 +198,7 @@ OBJECT_INIT: Any = object.__init__
 def runs_no_code(fn: Any) -> bool:
     """Returns whether ``fn`` is a user class whose call runs no code, so that a rule has nothing to keep out of captures."""
     init = getattr(fn, "__init__", None)
-    return type(fn) is type and bool(fn.__flags__ & HEAP_TYPE) and init is OBJECT_INIT and fn.__new__ is object.__new__
+    return type(fn) is type and is_users_class(fn) and init is OBJECT_INIT and fn.__new__ is object.__new__
 
 
 def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None = None, then: Delivery | None = None) -> Frame | None:
@@ -365,9 +364,9 @@ def call_type(call: Call) -> Frame | None:
     if cls in VALUE_TYPES and all([is_value(a) and c_access.may_compare(trace, a) for a in args]):
         return call.run_in_c()
     if not trace.active:
-        if not (cls.__flags__ & HEAP_TYPE) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
+        if not is_users_class(cls) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
             return call.run_natively()
-    if not cls.__flags__ & HEAP_TYPE or spec_of(cls) is not UNKNOWN:
+    if not is_users_class(cls) or spec_of(cls) is not UNKNOWN:
         return c_calls.call_c(call)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)

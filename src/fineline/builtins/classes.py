@@ -20,7 +20,7 @@ from torch import nn
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_calls
 from fineline.objects.c_argument_errors import refused
 from fineline.objects.callable_table import UNKNOWN, spec_of
@@ -32,7 +32,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
 from fineline.tracing.identity_guards import guard_mro, guard_subclass, is_instance
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import is_value
-from fineline.tracing.recreated_classes import CLASS_MRO, HEAP_TYPE
+from fineline.tracing.recreated_classes import CLASS_MRO
 from fineline.tracing.segment_trace import SegmentTrace
 
 OBJECT_CLASS = object.__dict__["__class__"]
@@ -89,7 +89,7 @@ def _isinstance(call: Call) -> Frame | None:
 
 def answers_class(trace: SegmentTrace, t: type) -> bool:
     """Returns whether a read of ``__class__`` of an instance runs user code."""
-    return watches(trace, t) or (bool(t.__flags__ & HEAP_TYPE) and type_info(trace, t).look(trace, "__class__")[1] is not OBJECT_CLASS)
+    return watches(trace, t) or (is_users_class(t) and type_info(trace, t).look(trace, "__class__")[1] is not OBJECT_CLASS)
 
 
 def _is_a(call: Call) -> Frame | None:
@@ -103,7 +103,7 @@ def _is_a(call: Call) -> Frame | None:
 
 def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
     """Guards the method ``check`` that a metaclass in Python has under ``name``, unless it is one of `STATIC_CHECKS`."""
-    if type(cls).__flags__ & HEAP_TYPE and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
+    if is_users_class(type(cls)) and not (is_a(check, types.FunctionType) and check in STATIC_CHECKS):
         type_info(trace, type(cls)).look(trace, name)
 
 
@@ -144,7 +144,7 @@ def _issubclass(call: Call) -> Frame | None:
 
 
 def _callable(call: Call) -> Frame | None:
-    if call.trace.active and call.args and type(call.args[0]).__flags__ & HEAP_TYPE:
+    if call.trace.active and call.args and is_users_class(type(call.args[0])):
         type_info(call.trace, type(call.args[0])).look(call.trace, "__call__")
     return call.finish(callable(*call.args))
 
@@ -213,7 +213,7 @@ def _wrapper(call: Call) -> Frame | None:
 def _type_call(call: Call) -> Frame | None:
     """Handles ``type.__call__``, which the ``__call__`` of a metaclass calls to make the instance."""
     cls = call.args[0] if call.args else None
-    plain = is_a(cls, type) and cls.__flags__ & HEAP_TYPE and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
+    plain = is_a(cls, type) and is_users_class(cls) and not issubclass(cls, (type, torch.Tensor)) and cls.__module__ != "torch"
     if call.trace.active and plain and spec_of(cls) is UNKNOWN:
         return make_instance(call.of(cls, call.args[1:]))
     return c_calls.call_c(call)

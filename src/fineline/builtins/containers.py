@@ -18,14 +18,13 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import only_numbers, settle_all
 from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 TENSOR_LEN = Tensor.__len__
@@ -88,7 +87,7 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
             return interp.finish(f, interp.backing.length(interp, obj), then)
         if t in c_access.CONTAINERS:
             return interp.finish(f, _read_length(trace, obj, then), then)
-        if t.__flags__ & HEAP_TYPE:
+        if is_users_class(t):
             method = type_info(trace, t).look(trace, "__len__")[1]
             if in_python(method):
                 return interp.call(f, protocols.length, [obj], None, then)

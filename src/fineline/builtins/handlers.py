@@ -23,7 +23,7 @@ from fineline.builtins import (
 )
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import copying, introspection
 from fineline.objects.c_argument_errors import counted
 from fineline.objects.copying import mark_made
@@ -32,7 +32,6 @@ from fineline.tensor_ops.subgraphs import checkpoint, higher_order
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
 from fineline.torch_facts.releases import APPLY
 from fineline.tracing.interp import Call, Handler
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 
 def _native_binary(call: Call) -> Frame | None:
@@ -43,7 +42,7 @@ def _native_binary(call: Call) -> Frame | None:
 def _without_methods(v: Any) -> Any:
     """Replaces ``v``, whose methods have been called already, by an instance of a class with the same name: C raises the error about it."""
     t = type(v)
-    if not t.__flags__ & HEAP_TYPE or is_a(v, Tensor) or t.__dictoffset__ == 0 or any([not k.__flags__ & HEAP_TYPE for k in t.__mro__[:-1]]):
+    if not is_users_class(t) or is_a(v, Tensor) or t.__dictoffset__ == 0 or any([not is_users_class(k) for k in t.__mro__[:-1]]):
         return v
     return type(t.__name__, (), {})()
 

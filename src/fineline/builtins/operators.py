@@ -18,7 +18,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.c_access import may_print
 from fineline.objects.deferred_texts import waiting
@@ -45,7 +45,6 @@ from fineline.tensor_ops.numpy_arrays import operate
 from fineline.tracing.identity_guards import guard_distinct, guard_distinct_from, guard_identity
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import lookups
 
@@ -187,7 +186,7 @@ def python_method(trace: SegmentTrace, a: Any, b: Any, *names: str) -> bool:
     """Returns whether the class of ``a`` or ``b`` implements one of the methods ``names`` in Python. Guards the answer."""
     for x in (a, b):
         t = type(x)
-        if t.__flags__ & HEAP_TYPE and not is_a(x, Tensor):
+        if is_users_class(t) and not is_a(x, Tensor):
             for n in names:
                 if in_python(special_method(trace, t, n)):
                     return True
@@ -210,7 +209,7 @@ def inplace_operator(interp: Interp, f: Frame, a: Any, b: Any, which: int) -> Fr
         f.stack.append(interp.tensors.operator(interp, iop, [a, b], None))
         return None
     method = raw_lookup(type(a), iname)
-    if trace.active and type(a).__flags__ & HEAP_TYPE:
+    if trace.active and is_users_class(type(a)):
         type_info(trace, type(a)).look(trace, iname)
     if in_python(method) or (is_a(a, protocols.SEQUENCES) and python_method(trace, b, None, f"__r{name}__")):
         return interp.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])

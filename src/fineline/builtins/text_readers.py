@@ -15,7 +15,7 @@ from fineline.builtins.marks import RECORDING
 from fineline.builtins.operators import BINARY, COMPARE
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, Restart
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_calls import RUNNING, describe
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.deferred_texts import Text, forget_dead, joined, known_next_time, read, waiting
@@ -25,7 +25,6 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 # By instruction: the number of operands that it reads, from the top of the stack. Absent instructions only move operands.
 _OPERANDS: Mapping[str, int] = MappingProxyType(
@@ -209,7 +208,7 @@ def _among(fn: Any, functions: tuple) -> bool:
 def _reads(fn: Any) -> bool:
     """Returns whether a call reads its arguments, instead of only making other calls, which come here too, or breaking the graph anyway."""
     if is_a(fn, type):
-        return not (type(fn) is type and fn.__flags__ & HEAP_TYPE and fn.__new__ is object.__new__ and spec_of(fn) is UNKNOWN)
+        return not (type(fn) is type and is_users_class(fn) and fn.__new__ is object.__new__ and spec_of(fn) is UNKNOWN)
     if not is_a(fn, _CALLED):
         return False
     if is_a(fn, types.FunctionType):

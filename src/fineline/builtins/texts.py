@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.c_access import may_print
 from fineline.objects.callable_table import spec_of
@@ -26,7 +26,6 @@ from fineline.tensor_ops.tensors import SIGNS
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_value
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 
@@ -46,7 +45,7 @@ def _text(call: Call) -> Frame | None:
         args = call.args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
-        if is_a(obj, type) and kind.__flags__ & HEAP_TYPE:
+        if is_a(obj, type) and is_users_class(kind):
             for name in ("__format__", "__str__", "__repr__"):
                 type_info(trace, kind).look(trace, name)
         if all([c_access.may_compare(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or may_print(trace, obj)):
@@ -56,7 +55,7 @@ def _text(call: Call) -> Frame | None:
                 return _text(call)
             return call.finish(fn(written_out(obj), *args[1:], **(kwargs or {})))
         t = type(obj)
-        if t.__flags__ & HEAP_TYPE and not is_a(obj, Tensor):
+        if is_users_class(t) and not is_a(obj, Tensor):
             info = type_info(trace, t)
             names = {str: ("__str__", "__repr__"), repr: ("__repr__",), format: ("__format__",), hash: ("__hash__",)}.get(fn, ())
             for name in names:

@@ -80,6 +80,8 @@ class Version(NamedTuple):
     warns_of_parts: bool = True
     # Whether a StopIteration thrown into a generator that has not begun becomes a RuntimeError too.
     converts_at_start: bool = False
+    # Whether ``sum()`` adds the rounding errors of floats to the result.
+    compensates_sums: bool = False
 
     def worded(self, text: str) -> str:
         """Returns the text that this version has for one of 3.11's."""

@@ -102,4 +102,4 @@ WORDINGS: Mapping[str, str] = MappingProxyType({
     "iter(v, w): v must be callable": "iter(object, sentinel): object must be callable",
 })  # fmt: skip
 
-VERSION = Version(RULES, REFUSED, frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}), OWN_HANDLERS, WORDINGS)
+VERSION = Version(RULES, REFUSED, frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}), OWN_HANDLERS, WORDINGS, compensates_sums=True)

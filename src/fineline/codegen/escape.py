@@ -13,15 +13,15 @@ from collections.abc import Iterable
 from types import BuiltinMethodType, CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
+from fineline.cpython.iterator_states import iterator_state, set_iterator_state
 from fineline.cpython.polyfill_itertools import Tee
 from fineline.frames.frame import InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.identity import AddressSet, IdentityMap
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.iterator_stand_ins import METHODS, WRITTEN, is_method_of_stand_in, recipe_of
 from fineline.tracing.interp import Interp
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 TUPLE_ITERATOR = type(iter(()))
 # At most so many containers in a result are searched.
@@ -175,7 +175,7 @@ def _table(holder: Any) -> dict[Any, Any] | None:
     if is_a(holder, dict):
         return holder
     t = type(holder)
-    if not t.__flags__ & HEAP_TYPE or not t.__dictoffset__ or is_a(holder, type):
+    if not is_users_class(t) or not t.__dictoffset__ or is_a(holder, type):
         return None
     # If nothing has read the object's dict so far, the object stores the values itself, and this read makes the dict.
     table: dict[Any, Any] = object.__getattribute__(holder, "__dict__")
@@ -202,7 +202,7 @@ def _real(v: Any, seen: dict[int, Any]) -> Any:
         if recipe is not None:
             new = recipe.make(*[_real(x, seen) for x in recipe.args], **recipe.kwargs)
             for state in recipe.state:
-                new.__setstate__(_real(state, seen))
+                set_iterator_state(new, _real(state, seen))
     seen[id(v)] = (v, new)
     return new
 
@@ -225,12 +225,12 @@ def _given_generator(gen: InterpretedGenerator, seen: dict[int, Any]) -> Any:
 
 def _real_iterator(it: Any, seen: dict[int, Any]) -> Any:
     """Returns an iterator over the same tuple, with the stand-ins in it replaced."""
-    _, args, *state = it.__reduce__()
+    _, args, *state = iterator_state(it)
     items = _real(args[0], seen)
     if items is args[0]:
         return it
     new = iter(items)
-    new.__setstate__(*state)
+    set_iterator_state(new, *state)
     return new
 
 

@@ -6,6 +6,7 @@ from types import CellType, MethodType
 from typing import Any
 
 from fineline.codegen.frame_state import Carried, Const, DeliveryShape, FrameState, GeneratorRef, Object, Reduced, Root
+from fineline.cpython.iterator_states import set_iterator_state
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery
@@ -126,5 +127,5 @@ class _Restorer:
             make, args, state = self.state.shapes.iterators[at]
             it = self.iterators[at] = make(*[self.value(a) for a in args])
             if self.value(state) is not None:
-                it.__setstate__(self.value(state))
+                set_iterator_state(it, self.value(state))
         return self.iterators[at]

@@ -32,13 +32,14 @@ from fineline.codegen.frame_state import (
     Root,
     Shapes,
 )
+from fineline.cpython.iterator_states import NoState, iterator_state
 from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructible
 from fineline.frames.stub_frames import is_own
 from fineline.identity import AddressMap, AddressSet
 from fineline.interp.interpreter import Interpreter
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_access import ITERATORS
 from fineline.objects.carried_iterators import CARRIED, READERS, STANDING, LiveIterator, carriable, iterators_in, readers_in
 from fineline.objects.iterator_stand_ins import KINDS, WRITTEN, table_recipe
@@ -46,7 +47,6 @@ from fineline.objects.list_iterators import reversed_recipe
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import VALUES, is_value
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 # An absent value, and the most frequent value of a frame's other fields.
@@ -231,7 +231,7 @@ class _Iterators:
         # Iterators over ranges to which only a loop refers: by identity, and by their numbers.
         self._alone = AddressSet()
         self.lone: set[int] = set()
-        # Keeps the results of `__reduce__` alive, for their identity.
+        # Keeps the iterators' states alive, for their identity.
         self._kept: list[Any] = []
 
     def note_readers(self, frames: Iterable[Frame]) -> None:
@@ -254,6 +254,8 @@ class _Iterators:
         except RuntimeError as e:
             # C does not describe an iterator over a dict or a set that has grown or shrunk.
             raise NotReconstructible(f"a {type(it).__name__} of which C says: {e}") from None
+        except NoState as e:
+            raise NotReconstructible(str(e)) from None
 
     def _shape(self, it: Any, builder: FrameStateBuilder) -> Reduced | Carried:
         if type(it) in STANDING or (type(it) in CARRIED and self._is_carriable(it, builder)):
@@ -269,13 +271,13 @@ class _Iterators:
             self.table.shapes[at] = builder.rest_of_range(it, *vary)
             return Reduced(at)
         recipe = reversed_recipe(self._trace, it) or table_recipe(it)
-        reduced: Any = it.__reduce__() if recipe is None else (recipe.make, recipe.args)
+        reduced: Any = iterator_state(it) if recipe is None else (recipe.make, recipe.args)
         self._kept.append(reduced)
         state = reduced[2] if len(reduced) > 2 else None
         # A chain will also iterate over the containers that it has not reached yet.
         later = ()
         if type(it) is itertools.chain and state and type(state[0]) in SEQUENCE_ITERATORS:
-            later = state[0].__reduce__()[1][0]
+            later = iterator_state(state[0])[1][0]
         trace = self._trace
         self.containers += [a for a in (*reduced[1], *later) if a in trace.sources or a in trace.made]
         args = tuple([builder.value(a) for a in reduced[1]])
@@ -502,7 +504,7 @@ class FrameStateBuilder:
             self._decomposed += [it, it.__dict__]
             at, stop, step = it.at, it.stop, it.step
         else:
-            _, (whole,), passed = it.__reduce__()
+            _, (whole,), passed = iterator_state(it)
             at, stop, step = whole.start + (passed or 0) * whole.step, whole.stop, whole.step
         pairs = zip((at, stop), vary, strict=True)
         numbers = [self.roots.vary(n) if alive else self.value(n) for n, alive in pairs]
@@ -520,6 +522,6 @@ def _parts(v: Any) -> tuple[str, Any] | None:
         return "dict", v
     if t is CellType:
         return None if contents(v) is EMPTY else ("cell", (v.cell_contents,))
-    if t.__flags__ & HEAP_TYPE and t.__dictoffset__ and t.__new__ is object.__new__:
+    if is_users_class(t) and t.__dictoffset__ and t.__new__ is object.__new__:
         return "instance", object.__getattribute__(v, "__dict__")
     return None

@@ -60,4 +60,5 @@ def _rest(shape: IteratorShape, lone: bool) -> tuple:
     if not lone or type(state) is not Const:
         return None, None, None
     whole = args[0].value
-    return Const(whole.start + state.value * whole.step), Const(whole.stop), Const(whole.step)
+    # From Python 3.12 on, the range is what is left, and there is no state.
+    return Const(whole.start + (state.value or 0) * whole.step), Const(whole.stop), Const(whole.step)

@@ -143,7 +143,7 @@ class ProgramText(ValueWalk[str]):
             self.trace.symbols.inlined.keep(v)
 
     def loose(self, v: Any) -> str:
-        """Returns the expression of a container that ``__reduce__`` has just made; it counts as made in the capture."""
+        """Returns the expression of a container that a read of an iterator's state has just made; it counts as made in the capture."""
         if type(v) in (list, dict, set) and v not in self.trace.sources:
             self.trace.made.add(v)
             self._kept.append(v)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from fineline.codegen.program_text import ProgramText
+from fineline.cpython.iterator_states import NoState, iterator_state, set_iterator_state
 from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
@@ -170,7 +171,10 @@ def _reduced(r: ProgramText, v: Any) -> str:
     recipe = reversed_recipe(r.trace, v) or table_recipe(v)
     if recipe is not None:
         return iterator(r, v, recipe)
-    fn, args, *rest = v.__reduce__()
+    try:
+        fn, args, *rest = iterator_state(v)
+    except NoState as e:
+        raise NotReconstructible(str(e)) from None
     if fn is iter and type(iter(args[0])) is not type(v):
         raise NotReconstructible(f"a {type(v).__name__} that is under way")
     if type(fn) is functools.partial:
@@ -202,7 +206,11 @@ def iterator(r: ProgramText, v: Any, recipe: Recipe) -> str:
     given = [*[r.loose(x) for x in recipe.args], *[f"{k}={r.expr(x)}" for k, x in recipe.kwargs.items()]]
     name = r.statement("iterator", f"{r.constant(make, make.__name__)}({', '.join(given)})", v)
     # After the writes, because the list may be too short for the position before.
-    r.late += [f"{name}.__setstate__({r.loose(state)})" for state in recipe.state]
+    states = [r.loose(state) for state in recipe.state]
+    if getattr(make, "__module__", None) == "itertools":
+        r.late += [f"{r.constant(set_iterator_state, 'set_iterator_state')}({name}, {state})" for state in states]
+    else:
+        r.late += [f"{name}.__setstate__({state})" for state in states]
     return name
 
 

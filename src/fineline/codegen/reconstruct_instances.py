@@ -10,9 +10,8 @@ from fineline.codegen.program_text import ProgramText
 from fineline.codegen.reconstruct_builtins import dict_of
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT, TRACEBACK
 from fineline.frames.graph_breaks import NotReconstructible
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.tracing.identity_guards import PLAIN_VALUE
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 # The flag of C classes that cannot be called, such as that of matches, which patterns make (Py_TPFLAGS_DISALLOW_INSTANTIATION).
 NEVER_CALLED = 1 << 7
@@ -41,7 +40,7 @@ def exception(r: ProgramText, v: BaseException) -> str:
     put(SUPPRESS_CONTEXT, repr(SUPPRESS_CONTEXT.__get__(v)))
     for cls in t.__mro__[: t.__mro__.index(BaseException)]:
         for attr, descr in cls.__dict__.items():
-            if type(descr) is types.MemberDescriptorType and not cls.__flags__ & HEAP_TYPE and attr not in ("message", "exceptions"):
+            if type(descr) is types.MemberDescriptorType and not is_users_class(cls) and attr not in ("message", "exceptions"):
                 value = descr.__get__(v, t)
                 if value is not None:
                     put(descr, r.expr(value))
@@ -55,14 +54,14 @@ def instance(r: ProgramText, v: Any) -> str:
     """Writes an object of a class written in Python, or of a subclass of a builtin container, and returns its variable."""
     t = type(v)
     sequence = issubclass(t, tuple) and hasattr(t, "n_sequence_fields")
-    if not t.__flags__ & HEAP_TYPE and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not sequence:
+    if not is_users_class(t) and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not sequence:
         raise NotReconstructible(f"a {t.__module__}.{t.__qualname__} made in the captured code")
     r.check_made(v)
     make = r.expr(t)
-    heap = [b for b in t.__mro__ if b.__flags__ & HEAP_TYPE]
+    heap = [b for b in t.__mro__ if is_users_class(b)]
     if any(b.__flags__ & NEVER_CALLED or is_a(b.__dict__.get("__new__"), types.BuiltinFunctionType) for b in heap):
         raise NotReconstructible(f"a {t.__module__}.{t.__qualname__}, which C makes")
-    base = next(b for b in t.__mro__ if not b.__flags__ & HEAP_TYPE)
+    base = next(b for b in t.__mro__ if not is_users_class(b))
     name = r.statement(t.__name__, f"{make}({r.pack(v)})" if sequence else _new(r, v, make, base), v)
     if not sequence:
         _fill_container(r, name, v)
@@ -118,7 +117,7 @@ def _fill_attributes(r: ProgramText, name: str, v: Any) -> None:
 def _fill_slots(r: ProgramText, name: str, v: Any) -> None:
     t = type(v)
     for cls in t.__mro__:
-        for descr in cls.__dict__.values() if cls.__flags__ & HEAP_TYPE else ():
+        for descr in cls.__dict__.values() if is_users_class(cls) else ():
             if type(descr) is types.MemberDescriptorType:
                 try:
                     value = descr.__get__(v, t)

@@ -15,6 +15,7 @@ from fineline.cpython.protocols import MISSING, special
 from fineline.kinds import is_a
 
 _ABSENT = object()
+_INFINITE = float("inf")
 _TOTAL_ORDER = (int, str)
 """Key types for which a sort of (key, index) tuples equals a sort of the keys: exact types with a total order that agrees with equality."""
 
@@ -76,6 +77,56 @@ def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     for item in iterable:
         total = total + item
     return total
+
+
+def compensated_sum(iterable: Iterable[Any], /, start: Any = 0) -> Any:
+    """Sums as `sum_` does, but adds up the rounding errors of floats for the end, as C does from Python 3.12 on."""
+    if is_a(start, (str, bytes, bytearray)):
+        # C raises the error.
+        return sum(iterable, start)
+    total = start
+    items = iter(iterable)
+    if type(total) is int:
+        before = total
+        for item in items:
+            before = total
+            total = total + item
+            if type(item) is not int and type(item) is not bool:
+                break
+        else:
+            return total
+        if type(total) is float and not _is_small(before):
+            return _sum_of_rest(total, items)
+    if type(total) is not float:
+        return _sum_of_rest(total, items)
+    lost = 0.0
+    for item in items:
+        if type(item) is float:
+            # The smaller one loses digits.
+            rounded = total + item
+            lost = lost + ((total - rounded) + item if abs(total) >= abs(item) else (item - rounded) + total)
+            total = rounded
+        elif is_a(item, int) and _is_small(item):
+            total = total + float(item)
+        else:
+            return _sum_of_rest(_with_lost(total, lost) + item, items)
+    return _with_lost(total, lost)
+
+
+def _sum_of_rest(total: Any, items: Iterator[Any]) -> Any:
+    for item in items:
+        total = total + item
+    return total
+
+
+def _is_small(number: int) -> bool:
+    """Returns whether an int is a number of C."""
+    return -(2**63) <= number < 2**63
+
+
+def _with_lost(total: float, lost: float) -> float:
+    # An infinite sum has lost what is no number; and zero would take the sign of a negative zero.
+    return total + lost if lost and abs(lost) < _INFINITE else total
 
 
 def max_(*args: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT) -> Any:

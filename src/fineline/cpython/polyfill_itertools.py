@@ -356,3 +356,12 @@ def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
     for iterable in iterables:
         pools.append(tuple(iterable))
     return itertools.product(*pools, repeat=repeat)
+
+
+# What stands for the functions and classes of itertools whose iterators have stand-ins.
+STAND_INS: frozenset[Callable[..., Any]] = frozenset(
+    (
+        Accumulate, Chain, Compress, Count, Cycle, DropWhile, FilterFalse, GroupBy, ISlice, Pairwise, StarMap, TakeWhile, ZipLongest,
+        chain_from_iterable, tee,
+    )
+)  # fmt: skip

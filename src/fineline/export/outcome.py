@@ -22,9 +22,8 @@ from fineline.errors import NotExported
 from fineline.fx.recorder import FX_CONSTANTS
 from fineline.guards.source import Source, root_of
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.deferred_texts import known_next_time
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 KEYS = (str, int, float, bool, type(None))
 
@@ -154,7 +153,7 @@ class Outcome(ValueWalk[object]):
 def _is_plain(t: type) -> bool:
     """Returns whether ``__dict__`` is the whole state of an object of the class."""
     plain = [cls for cls in t.__mro__ if cls is not object]
-    return all([type(cls) in (type, abc.ABCMeta) and not cls.__dict__.get("__slots__") and cls.__flags__ & HEAP_TYPE for cls in plain]) and (
+    return all([type(cls) in (type, abc.ABCMeta) and not cls.__dict__.get("__slots__") and is_users_class(cls) for cls in plain]) and (
         "<locals>" not in t.__qualname__ and not any(["__setstate__" in cls.__dict__ for cls in plain]) and t.__dictoffset__ != 0
     )
 

@@ -22,7 +22,7 @@ from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import OF_TYPE
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.type_info import (
     ABSENT,
@@ -50,7 +50,6 @@ from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import member_of
 from fineline.tracing.plain_values import is_value
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 ENUM_NAMES = ("value", "name", "_value_", "_name_")
@@ -431,13 +430,13 @@ def data_of_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: Type
     if kind != C_DATA:
         return BINDERS[kind](interp, f, descr, cls, meta.cls, then, _asked(meta, cls, name))
     if name == "__dict__":
-        if not cls.__flags__ & HEAP_TYPE or cls in trace.classes.local:
+        if not is_users_class(cls) or cls in trace.classes.local:
             raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class")
         # Code may look up single names in it.
         space = TYPE_DICT.__get__(cls)
         trace.adopt(space, trace.guards.access(trace.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
         return interp.finish(f, space, then)
-    if cls.__flags__ & HEAP_TYPE:
+    if is_users_class(cls):
         trace.pin(cls, cls.__qualname__)
     return interp.finish(f, read_member(interp, cls, descr, name), then)
 

@@ -26,14 +26,15 @@ from torch import Tensor
 
 from fineline.cpython.c_types import DRIVERS
 from fineline.cpython.c_types import ITERATORS as C_ITERATORS
+from fineline.cpython.iterator_states import iterator_state
 from fineline.exception_slots import ARGS
 from fineline.frames.frame import InterpretedGenerator
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.printing import written_out
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.identity_guards import VIEWS, identify, parts
-from fineline.tracing.segment_trace import HEAP_TYPE, PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
+from fineline.tracing.segment_trace import PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import look_up, look_up_key
 
 CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter, types.MappingProxyType})
@@ -79,7 +80,7 @@ def may_walk(trace: SegmentTrace, a: Any) -> bool:
         return False
     if is_a(a, PINNED):
         return not is_a(a, type) or type(a) is type
-    if not t.__flags__ & HEAP_TYPE:
+    if not is_users_class(t):
         return False
     if is_a(a, (list, tuple, dict, set, frozenset, deque, int, str, float, bytes)):
         return not overridden(trace, t, WALKED)
@@ -93,7 +94,7 @@ def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) 
         return True
     if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
         try:
-            parts = it.__reduce__()
+            parts = iterator_state(it)
         except TypeError:
             return False
         return not _has_python(trace, parts[1:], within)
@@ -109,14 +110,14 @@ def _has_python(trace: SegmentTrace, x: Any, within: tuple[int, ...]) -> bool:
     if type(x) in ITERATORS:
         return x in trace.sources or not _iterator_plain(trace, x, (*within, id(x)))
     return is_a(x, (InterpretedGenerator, types.FunctionType, types.MethodType, Tensor)) or (
-        bool(type(x).__flags__ & HEAP_TYPE) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
+        is_users_class(type(x)) and is_a(getattr(type(x), "__next__", None), types.FunctionType)
     )
 
 
 def has_python_items(trace: SegmentTrace, a: Any) -> bool:
     """Returns whether iterating over ``a`` runs Python code."""
     t = type(a)
-    return bool(t.__flags__ & HEAP_TYPE) and not is_a(a, (Tensor, PINNED)) and overridden(trace, t, ITEMS)
+    return is_users_class(t) and not is_a(a, (Tensor, PINNED)) and overridden(trace, t, ITEMS)
 
 
 def may_compare(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool:
@@ -144,7 +145,7 @@ def may_compare(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool
         return all([may_compare(trace, k, path) and may_compare(trace, v, path) for k, v in a.items()])
     if t in VIEWS or t in ITERATORS:
         return t in VIEWS and all([may_compare(trace, x, path) for x in a])
-    if not t.__flags__ & HEAP_TYPE:
+    if not is_users_class(t):
         return t in (bytearray, slice, types.FunctionType, types.MethodType, object) or is_a(a, BaseException)
     if is_a(a, (list, tuple, dict, set, frozenset, deque)):
         items = a.items() if is_a(a, dict) else a
@@ -215,7 +216,7 @@ def may_print(trace: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool
     t = type(a)
     if t in SYMBOLIC or id(a) in within:
         return True
-    if t.__flags__ & HEAP_TYPE and not all([_prints_in_c(trace, t, name) for name in PRINTED]):
+    if is_users_class(t) and not all([_prints_in_c(trace, t, name) for name in PRINTED]):
         return False
     if is_a(a, dict):
         items: Any = [*dict.keys(a), *dict.values(a)]

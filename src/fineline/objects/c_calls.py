@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython.c_callables import CallableSpec
+from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS
+from fineline.cpython.polyfill_itertools import STAND_INS
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_access import (
     ADVANCED_BY_C,
     ITERATORS,
@@ -39,12 +42,11 @@ from fineline.objects.printing import asks, written_out
 from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
-from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_numbers, settle_all
+from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_ints, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import rewritten
 
@@ -112,13 +114,17 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
             raise call.graph_break("FL410", f"{describe(call.fn)} is C code that fineline knows nothing of")
         raise call.graph_break("FL411", f"{describe(call.fn)} can't be captured")
     values = [*args, *kwargs.values()] if kwargs else args
-    if spec.effect == "callback" or not _may_run(trace, key, spec, values, len(args)):
+    hides_state = not STATES_OF_ITERTOOLS and spec.polyfill in STAND_INS
+    if spec.effect == "callback" or hides_state or not _may_run(trace, key, spec, values, len(args)):
         return _call_in_python(call, key, spec)
     replaced = len(trace.mutations.replaced)
     prepare(call, key, spec, values)
     if len(trace.mutations.replaced) > replaced:
         # The containers that C would read now contain symbols.
         return call_c(call, key)
+    if spec.one_by_one and interp.backing.may_be_symbolic and any([type(a) in VIEWS and holds(tuple(a)) for a in args]) and _is_ready(spec, call.frame):
+        # C would add symbolic floats by PyTorch's operators, which do not keep their order.
+        return _run_polyfill(call, spec, list(args), False)
     if spec.effect == "mutator":
         _note_write(call, spec)
     if interp.backing.may_be_symbolic and (spec.writes_out or (method and key.__objclass__ in TEXTS)):
@@ -140,6 +146,9 @@ def _form(key: Any, spec: CallableSpec, args: list, kwargs: dict | None) -> Call
     """Returns the form of a function for symbolic numbers, if it takes these arguments."""
     # round() to a number of digits has no form for symbols.
     if spec.symbolic is None or (key in WHOLE and len(args) != 1) or not only_numbers(args):
+        return None
+    if key is sum and CURRENT.compensates_sums and not only_ints(args):
+        # The polyfill compares the floats.
         return None
     return spec.symbolic if not kwargs or (kwargs.keys() == {"start"} and only_numbers(kwargs.values())) else None
 
@@ -168,7 +177,7 @@ def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
         if interp.tensors.reads(interp, args[0]):
             return interp.tensors.number(interp, call.frame, key, args[0], call.then)
         raise call.graph_break("FL502", f"{describe(call.fn)} reads a tensor's values")
-    if spec.protocol and args and type(args[0]).__flags__ & HEAP_TYPE and not is_a(args[0], Tensor):
+    if spec.protocol and args and is_users_class(type(args[0])) and not is_a(args[0], Tensor):
         method = type_info(trace, type(args[0])).look(trace, spec.methods[0])[1]
         if is_a(method, types.FunctionType):
             return call.instead(method, list(args), kwargs, *((of_kind, key, args[0]) if spec.checks_result else ()))
@@ -247,7 +256,7 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
         for a in values:
             for one in (a, *a) if type(a) in (list, tuple) else (a,):
                 t = type(one)
-                if t.__flags__ & HEAP_TYPE and not is_a(one, Tensor) and overridden(trace, t, spec.methods):
+                if is_users_class(t) and not is_a(one, Tensor) and overridden(trace, t, spec.methods):
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":

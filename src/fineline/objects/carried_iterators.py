@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, MappingProxyType
 from typing import Any
 
+from fineline.cpython.iterator_states import iterator_state, set_iterator_state
 from fineline.cpython.polyfill_iterators import Lazy
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
@@ -144,13 +145,13 @@ def _copy(it: Any, copies: IdentityMap[Any]) -> Any:
     """Copies an iterator and those that it reads; an iterator with two readers is copied once."""
     if it in copies:
         return copies[it]
-    make, args, *state = it.__reduce__()
+    make, args, *state = iterator_state(it)
     if type(it) in READERS:
         _later_items(it)
         args, state = _copies(args, copies), [_copies(state[0], copies)] if state and type(it) is itertools.chain else state
     new = copies[it] = make(*args)
     if state and state[0] is not None:
-        new.__setstate__(state[0])
+        set_iterator_state(new, state[0])
     return new
 
 
@@ -163,7 +164,7 @@ def _later_items(it: Any) -> list[Any]:
 
     Raises TypeError if it will iterate over an iterator, which a copy of the chain would advance, or if the chain may have no end.
     """
-    reduced = it.__reduce__() if type(it) is itertools.chain else ()
+    reduced = iterator_state(it) if type(it) is itertools.chain else ()
     if len(reduced) < 3:
         return []
     source = reduced[2][0]

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import Frame
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.type_info import special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.interp import Call, Handler
 from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 # The methods by which a class may change how it is copied.
@@ -57,13 +56,13 @@ def closed_world(trace: SegmentTrace, obj: Any, seen: IdentitySet) -> bool:
         trace.expand(obj)
         items = [x for pair in obj.items() for x in pair] if is_a(obj, dict) else obj
         return all([closed_world(trace, x, seen) for x in items])
-    if is_a(obj, (Tensor, nn.Module)) or not t.__flags__ & HEAP_TYPE or is_a(obj, (list, dict, set, tuple, int, str, float, BaseException)):
+    if is_a(obj, (Tensor, nn.Module)) or not is_users_class(t) or is_a(obj, (list, dict, set, tuple, int, str, float, BaseException)):
         return False
     info = type_info(trace, t)
     if _notes_reads(trace, t) or any(is_a(info.look(trace, n)[1], types.FunctionType) for n in HOOKS):
         return False
     if (
-        any(is_a(d, types.MemberDescriptorType) for k in t.__mro__ if k.__flags__ & HEAP_TYPE for d in k.__dict__.values())
+        any(is_a(d, types.MemberDescriptorType) for k in t.__mro__ if is_users_class(k) for d in k.__dict__.values())
         or not t.__dictoffset__
     ):
         return False

@@ -18,14 +18,13 @@ from fineline.errors import Unsupported
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import frame_of_stub, is_own, is_stand_in, user_stack
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.tracing.identity_guards import shown_by
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import is_value
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.tracebacks import traceback_of
 
 REFERENT = weakref.ref.__call__
@@ -144,7 +143,7 @@ def _vars(call: Call) -> Frame | None:
     if not call.args:
         return _locals(call)
     t = type(call.args[0])
-    if not is_a(call.args[0], (type, types.ModuleType)) and not t.__dictoffset__ and not (t.__flags__ & HEAP_TYPE):
+    if not is_a(call.args[0], (type, types.ModuleType)) and not t.__dictoffset__ and not is_users_class(t):
         return refused(call)
     return load_attr(call.interp, call.frame, call.args[0], "__dict__", call.then)
 

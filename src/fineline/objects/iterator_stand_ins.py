@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.cpython import polyfill_iterators as i
 from fineline.cpython import polyfill_itertools as t
+from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS
 from fineline.frames.frame import InterpretedGenerator
 from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING, advanced
@@ -59,7 +60,7 @@ def _gone_on(make: Callable[[Any], Iterator[Any]]) -> Callable[[Any, int], Itera
 
 
 SET_ITERATOR: type = type(iter(set()))
-# Iterators over dicts and sets, which `__reduce__` would convert to list iterators: how to make one over the same table that is as far advanced.
+# Iterators over dicts and sets, whose state C gives as that of list iterators: how to make one over the same table that is as far advanced.
 TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingProxyType(
     {
         SET_ITERATOR: _gone_on(iter),
@@ -175,6 +176,57 @@ def _groupby(v: t.GroupBy) -> Recipe | None:
     return Recipe(itertools.groupby, (v.source, v.key), state=((v.value, v.target, v.current_key),)) if v.started and v.targeted else None
 
 
+def _rest_of_chain(active: Iterator[Any], source: Iterator[Any]) -> Iterator[Any]:
+    return itertools.chain.from_iterable(itertools.chain((active,), source))
+
+
+def _rest_of_accumulate(source: Iterator[Any], function: Any, total: Any) -> Iterator[Any]:
+    it = itertools.accumulate(itertools.chain((total,), source), function)
+    next(it)
+    return it
+
+
+def _rest_of_cycle(source: Iterator[Any], saved: tuple[Any, ...]) -> Iterator[Any]:
+    it = itertools.cycle(itertools.chain(saved, source))
+    for _ in saved:
+        next(it)
+    return it
+
+
+def _chain_without_state(v: t.Chain) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.chain, ())
+    return Recipe(itertools.chain.from_iterable, (v.source,)) if v.active is None else Recipe(_rest_of_chain, (v.active, v.source))
+
+
+def _islice_without_state(v: t.ISlice) -> Recipe:
+    if v.source is None:
+        return Recipe(itertools.islice, ((), 0))
+    return Recipe(itertools.islice, (v.source, v.skip - v.count, None if v.stop is None else v.stop - v.count, v.step))
+
+
+def _cycle_without_state(v: t.Cycle) -> Recipe:
+    # After the first pass, it starts somewhere in what it has saved.
+    return Recipe(itertools.cycle, ((*v.saved[v.index :], *v.saved[: v.index]),)) if v.source is None else Recipe(_rest_of_cycle, (v.source, tuple(v.saved)))
+
+
+def _groupby_without_state(v: t.GroupBy) -> Recipe | None:
+    return None if v.started or v.targeted else Recipe(itertools.groupby, (v.source, v.key))
+
+
+# The recipes for iterators that are advanced, where C's have no state that could be set.
+WITHOUT_STATE: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
+    {
+        t.TakeWhile: lambda v: Recipe(itertools.takewhile, (v.predicate, () if v.stopped else v.source)),
+        # The predicate gives False for each item, and compares none.
+        t.DropWhile: lambda v: Recipe(itertools.dropwhile, (().__contains__ if v.started else v.predicate, v.source)),
+        t.Chain: _chain_without_state,
+        t.ISlice: _islice_without_state,
+        t.Accumulate: lambda v: Recipe(_rest_of_accumulate, (v.source, v.function, v.total)) if v.started else _accumulate(v),
+        t.Cycle: _cycle_without_state,
+        t.GroupBy: _groupby_without_state,
+    }
+)
 # The fields of each stand-in contain its position.
 _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
     {
@@ -199,6 +251,7 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
         t.Pairwise: _pairwise,
         t.GroupBy: _groupby,
         **dict.fromkeys(STANDING, lambda v: Recipe(advanced, (v.iterator, v.moves))),
+        **({} if STATES_OF_ITERTOOLS else WITHOUT_STATE),
     }
 )  # fmt: skip
 

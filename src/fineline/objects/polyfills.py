@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import polyfill_builtins as b
 from fineline.cpython import polyfill_containers as c
 from fineline.cpython import polyfill_getters as o
@@ -79,7 +80,7 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         builtins.reversed: b.reversed_,
         builtins.set: c.set_,
         builtins.sorted: b.sorted_,
-        builtins.sum: b.sum_,
+        builtins.sum: b.compensated_sum if CURRENT.compensates_sums else b.sum_,
         builtins.tuple: lambda iterable=(), /: tuple(b.list_(iterable)),
         builtins.zip: i.Zip,
         collections.OrderedDict: c.ordered_dict,

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.identity_guards import guard_mro
 from fineline.tracing.local_classes import find
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 MISSING = object()
@@ -46,7 +45,7 @@ SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, *OPERATOR_SPACES, *
 
 def _may_change(cls: type) -> bool:
     """Returns whether attributes of ``cls`` can be assigned; stand-ins for C types count as unchangeable, as these are."""
-    return bool(cls.__flags__ & HEAP_TYPE) and cls not in KINDS
+    return is_users_class(cls) and cls not in KINDS
 
 
 class TypeInfo:
@@ -167,7 +166,7 @@ def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int
                 if descr not in trace.sources:
                     trace.adopt(descr, src)
         t = type(descr)
-        if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
+        if is_users_class(t) and not is_a(descr, (type, Tensor, enum.Enum)):
             # The attribute's ``__class__`` may be assigned.
             trace.guards.check(src, "type", t)
             _guard_descriptor(trace, descr)
@@ -177,7 +176,7 @@ def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int
 def _guard_descriptor(trace: SegmentTrace, descr: Any) -> None:
     """Guards how a class attribute behaves: the methods of its own class, which may change, decide that."""
     t = type(descr)
-    if t.__flags__ & HEAP_TYPE and not is_a(descr, (type, Tensor, enum.Enum)):
+    if is_users_class(t) and not is_a(descr, (type, Tensor, enum.Enum)):
         info = type_info(trace, t)
         for method in DESCRIPTOR_METHODS:
             info.look(trace, method)
@@ -208,9 +207,9 @@ def in_python(method: Any) -> bool:
     t = type(method)
     if t in PYTHON_CALLABLES:
         return True
-    return bool(t.__flags__ & HEAP_TYPE) and any([is_a(raw_lookup(t, name), types.FunctionType) for name in ("__get__", "__call__")])
+    return is_users_class(t) and any([is_a(raw_lookup(t, name), types.FunctionType) for name in ("__get__", "__call__")])
 
 
 def watches(trace: SegmentTrace, t: type) -> bool:
     """Returns whether user code runs at every attribute read on an instance."""
-    return bool(t.__flags__ & HEAP_TYPE) and is_a(type_info(trace, t).getattribute, types.FunctionType)
+    return is_users_class(t) and is_a(type_info(trace, t).getattribute, types.FunctionType)

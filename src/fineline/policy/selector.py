@@ -27,7 +27,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
 from fineline.errors import BadRule
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.releases import APPLY, APPLY_HOME, applied, method_parts
 from fineline.torch_facts.spellings import operator_name
@@ -112,11 +112,7 @@ def callables(value: object) -> Iterator[object]:
 
 def _has_methods(value: object) -> bool:
     """Returns whether ``value`` is an instance of a class in Python, whose methods a capture can reach."""
-    return bool(type(value).__flags__ & HEAP_TYPE) and not is_a(value, (torch.Tensor, enum.Enum))
-
-
-# CPython's flag of types that a class statement has made.
-HEAP_TYPE = 1 << 9
+    return is_users_class(type(value)) and not is_a(value, (torch.Tensor, enum.Enum))
 
 
 def of_object(value: object) -> Selector:
@@ -161,7 +157,7 @@ def parts(cls: type) -> Iterator[object]:
 def is_looked_into(value: object) -> bool:
     """Returns whether a capture traces the code of ``value``: a function or class in Python, or a module instance. It is not a node."""
     if is_a(value, type):
-        return bool(value.__flags__ & HEAP_TYPE) and not issubclass(value, torch.autograd.Function)
+        return is_users_class(value) and not issubclass(value, torch.autograd.Function)
     return is_a(value, nn.Module) or (is_a(value, types.FunctionType) and classify_torch(value) is None)
 
 
@@ -175,7 +171,7 @@ def python_function(value: object) -> types.FunctionType | None:
 def is_c(value: object) -> bool:
     """Returns whether a selector, an object or a text, names one function or class in C."""
     found = loaded(value.strip()) if type(value) is str else value
-    return is_a(found, IN_C) or (is_a(found, type) and not found.__flags__ & HEAP_TYPE)
+    return is_a(found, IN_C) or (is_a(found, type) and not is_users_class(found))
 
 
 IN_C = (

@@ -347,5 +347,10 @@ FUNCTIONS: Mapping[Any, Callable] = MappingProxyType(
 """C functions of numbers that have a symbolic form. They get numbers only, and tuples or lists of numbers."""
 
 
+def only_ints(values: Any) -> bool:
+    """Returns whether ``values``, of which `only_numbers` holds, contain no float."""
+    return not any([type(v) in (float, torch.SymFloat) or (type(v) in SIZES and not only_ints(v)) for v in values])
+
+
 def only_numbers(values: Any) -> bool:
     return all([type(v) in NUMBERS or (type(v) in SIZES and only_numbers(v)) for v in values])

@@ -38,9 +38,9 @@ from fineline.guards.evaluate import same_constant
 from fineline.guards.source import Source
 from fineline.guards.texts import value_text
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.tracing.guarded_trace import GuardedTrace
-from fineline.tracing.recreated_classes import CLASS_MRO, HEAP_TYPE
+from fineline.tracing.recreated_classes import CLASS_MRO
 
 OBJECT_EQ = object.__eq__
 F_CODE = FunctionType.__dict__["__code__"]
@@ -161,7 +161,7 @@ def leaves(trace: GuardedTrace, values: Any, hashed: bool = False, depth: int = 
 
 def guard_mro(trace: GuardedTrace, cls: type) -> None:
     """Guards the MRO of a class, because an answer follows from its bases."""
-    if cls.__flags__ & HEAP_TYPE:
+    if is_users_class(cls):
         src = trace.sources.get(cls) if cls in trace.classes.local else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
         # Guards the items: assigning to ``__bases__`` and back makes another tuple.

@@ -27,10 +27,10 @@ from typing import Any
 
 from fineline.guards.source import Source
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.tracing.guarded_trace import GuardedTrace
 from fineline.tracing.identity_guards import PLAIN_VALUE, BaseEquals, guard_mro
-from fineline.tracing.recreated_classes import CLASS_MEMBERS, CLASS_MRO, HEAP_TYPE, HOLDERS, PLAIN_METACLASSES, TYPE_DICT
+from fineline.tracing.recreated_classes import CLASS_MEMBERS, CLASS_MRO, HOLDERS, PLAIN_METACLASSES, TYPE_DICT
 
 NAMES = tuple([type.__dict__[name] for name in ("__name__", "__qualname__")])
 LAYOUT = tuple([type.__dict__[name] for name in ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")])
@@ -81,7 +81,7 @@ def _find_classes(v: Any, found: IdentitySet, depth: int = 0) -> None:
     """Adds to ``found`` the classes defined in Python code that the operand of a guard contains."""
     t = type(v)
     if is_a(v, type):
-        if v.__flags__ & HEAP_TYPE:
+        if is_users_class(v):
             found.add(v)
     elif t in NO_CLASSES or depth > MOST_DEPTH:
         return
@@ -148,7 +148,7 @@ def find(trace: GuardedTrace, cls: type, name: str) -> type | None:
     guards = trace.guards
     for k in CLASS_MRO.__get__(cls):
         here = name in TYPE_DICT.__get__(k)
-        if not k.__flags__ & HEAP_TYPE:
+        if not is_users_class(k):
             if here:
                 return None
             continue

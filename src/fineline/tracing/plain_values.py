@@ -13,9 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend
 
 from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.policy.selector import PYBIND
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
@@ -45,7 +44,7 @@ def is_value(v: Any) -> bool:
     if t is types.BuiltinFunctionType:
         # A method bound to an object belongs to that object; a class may be one that each call creates.
         of = v.__self__
-        return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not of.__flags__ & HEAP_TYPE) or type(of).__name__.startswith(PYBIND)
+        return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not is_users_class(of)) or type(of).__name__.startswith(PYBIND)
     return is_a(v, PINNED)
 
 

@@ -24,10 +24,9 @@ from torch.nn import Parameter
 
 from fineline.guards.source import Source, root_of
 from fineline.identity import AddressSet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 
 CLASS_MRO = type.__dict__["__mro__"]
-HEAP_TYPE = 1 << 9
 # Metaclasses whose classes guards can compare completely by content, or that another guard covers.
 PLAIN_METACLASSES = (type, ABCMeta, enum.EnumMeta, type(Protocol), type(Function), type(Tensor), type(Parameter))
 TYPE_DICT = type.__dict__["__dict__"]
@@ -92,7 +91,7 @@ class LocalClasses:
         """
         if not (given or self._any or self._made_again):
             return
-        heap = [k for k in CLASS_MRO.__get__(cls) if k.__flags__ & HEAP_TYPE]
+        heap = [k for k in CLASS_MRO.__get__(cls) if is_users_class(k)]
         anew = [k for k in heap if k in self or (self._repeats(k) if given else _name(k) in self._made_again)]
         if cls in anew and all([_is_read_by_content(k) for k in anew]):
             for k in anew:
@@ -132,7 +131,7 @@ def _is_read_by_content(cls: type) -> bool:
         if t in CLASS_MEMBERS:
             if v.__objclass__ is not cls or v.__name__ != name:
                 return False
-        elif not t.__flags__ & HEAP_TYPE and t not in READ and hasattr(t, "__get__") and not is_a(v, BY_IDENTITY):
+        elif not is_users_class(t) and t not in READ and hasattr(t, "__get__") and not is_a(v, BY_IDENTITY):
             return False
     return True
 
@@ -154,7 +153,7 @@ class SegmentClasses:
         if cls in self.met:
             return
         self.met.add(cls)
-        if type(cls) in PLAIN_METACLASSES and cls.__flags__ & HEAP_TYPE:
+        if type(cls) in PLAIN_METACLASSES and is_users_class(cls):
             root = root_of(src)
             if root.op == "root" and not self.local.is_given(cls):
                 self.local.meet(cls, root is self.given)

@@ -19,7 +19,7 @@ from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorde
 from fineline.guards.facts import tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.identity import AddressSet, IdentityMap
-from fineline.kinds import is_a, taken_as_it_is
+from fineline.kinds import is_a, is_users_class, taken_as_it_is
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.deferred_values import DeferredValues
 from fineline.tracing.graph_failures import GraphFailures
@@ -41,7 +41,7 @@ from fineline.tracing.identity_guards import (
 from fineline.tracing.local_classes import CLASS_OF, find, load_class, load_member
 from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.plain_values import DEFERRED, LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, UNSYMBOLIC, VALUES, hashes_plainly, is_value
-from fineline.tracing.recreated_classes import HEAP_TYPE, SegmentClasses
+from fineline.tracing.recreated_classes import SegmentClasses
 from fineline.tracing.segment_state import SegmentState
 from fineline.tracing.segment_tables import GuardedContainers, Namespaces, SegmentFunctions
 
@@ -248,7 +248,7 @@ class SegmentTrace:
         if src is None:
             src = self.guards.pin(v, name)
             self.adopt(v, src)
-            if type(v).__flags__ & HEAP_TYPE and not is_a(v, type):
+            if is_users_class(type(v)) and not is_a(v, type):
                 # The program keeps the object alive, but its ``__class__`` can be assigned.
                 self.guards.check(src, "type", type(v))
         elif src.op != "pin" and v not in self.classes.local:

@@ -14,13 +14,12 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.opcode_families import family
 from fineline.fx.recorder import NotForGraph
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access
 from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tracing.interp import Interp
-from fineline.tracing.recreated_classes import HEAP_TYPE
 
 
 # -- containers ------------------------------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ def DICT_UPDATE(interp: Interp, f: Frame, arg: int) -> Frame | None:
         return None
     if is_a(source, dict):
         return interp.call(f, dict.update, [target, source], None, interp.discard)
-    if interp.trace.active and type(source).__flags__ & HEAP_TYPE:
+    if interp.trace.active and is_users_class(type(source)):
         type_info(interp.trace, type(source)).look(interp.trace, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
@@ -162,7 +161,7 @@ def DICT_MERGE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     source = f.stack.pop()
     target = f.stack[-arg]
     fn = f.stack[-arg - 2]
-    if interp.trace.active and type(source).__flags__ & HEAP_TYPE:
+    if interp.trace.active and is_users_class(type(source)):
         type_info(interp.trace, type(source)).look(interp.trace, "keys")
     if not hasattr(type(source), "keys") and not hasattr(source, "keys"):
         raise TypeError(f"{protocols.described_call(fn)} argument after ** must be a mapping, not {type(source).__name__}")

@@ -19,14 +19,13 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
 from fineline.interp.opcodes.assertion_branches import assume
 from fineline.interp.opcodes.if_conversion import merge
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.list_iterators import next_item
 from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
-from fineline.tracing.recreated_classes import HEAP_TYPE
 from fineline.tracing.segment_trace import SegmentTrace
 
 
@@ -169,7 +168,7 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
         return Delivery(truth, then).of(length, interp, f, v)
     if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
         return interp.call(f, protocols.truth, [v], None, then)
-    if trace.active and t.__flags__ & HEAP_TYPE:
+    if trace.active and is_users_class(t):
         from_type(trace, t)
     if is_a(v, (list, dict, tuple, set, frozenset)):
         return Delivery(truth, then).of(length, interp, f, v)

@@ -13,6 +13,7 @@ from fineline.builtins.pure_calls import PureFunction, find_pure, holds_unsymbol
 from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.pure_code import is_plain
 from fineline.bytecode.pure_loops import PureLoop
+from fineline.cpython.iterator_states import iterator_state, set_iterator_state
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.opcode_families import Handler
 from fineline.identity import AddressMap, IdentitySet
@@ -170,14 +171,14 @@ class _Entry:
         return copy
 
     def _iterator(self, it: Any) -> Any:
-        make, args, *state = it.__reduce__()
+        make, args, *state = iterator_state(it)
         given = [self._source_of(args, k, _ALONE + _FURTHER.get(make, 0)) for k in range(len(args))]
         if any([copy is NULL for copy in given]):
             return NULL
         new = make(*given)
         # From Python 3.12 on, an iterator over a range has None as its state.
         if state and state[0] is not None:
-            new.__setstate__(*state)
+            set_iterator_state(new, *state)
         return new
 
     def _source_of(self, args: tuple, at: int, references: int) -> Any:
