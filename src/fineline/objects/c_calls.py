@@ -9,7 +9,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from fineline.cpython.c_callables import CallableSpec
@@ -17,6 +16,7 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.objects.c_access import (
     ADVANCED_BY_C,
     ITERATORS,
