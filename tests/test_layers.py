@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fineline"
 LAYERS = (
     "__main__ cli __init__ install porting export api region codegen interp builtins tensor_ops objects tracing symbolic frames cpython "
     "policy fake fx torch_facts guards backends report errors torch_support refusals import_thread stacks bytecode exception_slots kinds tables "
-    "identity identity_in_python _native"
+    "numpy_support identity identity_in_python _native"
 ).split()
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
@@ -63,6 +63,7 @@ def layer(module: str) -> int:
 def test_imports_point_down(path: Path) -> None:
     for module in imported(path):
         assert not module.startswith("torch._dynamo"), f"{name(path)} imports {module}"
+        assert module.partition(".")[0] != "numpy" or name(path) == "fineline.numpy_support", f"{name(path)} imports NumPy, which may be absent"
         if module in MODULES and path.name != "__init__.py":
             assert layer(module) >= layer(name(path)), f"{name(path)} imports {module}, which lies above it"
 

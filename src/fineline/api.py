@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MethodType, NoneType
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from torch import nn
 
@@ -33,8 +33,48 @@ from fineline.report.operator_counter import OperatorCounts, RunCounts, Tally
 from fineline.report.tree import Node
 
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M", bound=nn.Module)
 
 
+class CompileArguments(TypedDict, total=False):
+    """The keyword arguments of `compile`, for type checkers: they are the same in each way to call it."""
+
+    backend: str | Callable
+    fullgraph: bool
+    dynamic: bool | None
+    mode: str | None
+    options: dict[str, Any] | None
+    name: str | None
+    disable: bool
+    recompile_limit: int | None
+    isolate_recompiles: bool
+    shapes_spec: Any
+    dynamic_shapes: Any
+    policy: Policy | None
+    breaks: Breaks | None
+
+
+class Decorator(Protocol):
+    """What `compile` returns without a function. A compiled module has all attributes of the original, so it has its type."""
+
+    @overload
+    def __call__(self, fn: M, /) -> M: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def compile(fn: M, **how: Unpack[CompileArguments]) -> M: ...
+@overload
+def compile(fn: Callable[P, R], **how: Unpack[CompileArguments]) -> Callable[P, R]: ...
+@overload
+def compile(fn: None = None, **how: Unpack[CompileArguments]) -> Decorator: ...
+@overload
+def compile(*, model: M, **how: Unpack[CompileArguments]) -> M: ...
+@overload
+def compile(*, model: Callable[P, R], **how: Unpack[CompileArguments]) -> Callable[P, R]: ...
 def compile(
     fn: Callable | None = None,
     *,
@@ -194,8 +234,8 @@ def set_policy(policy: Policy | None) -> Policy | None:
 
 
 def explain(
-    f: Callable, *, fullgraph: bool | None = None, policy: Policy | None = None, dynamic: bool | None = None
-) -> Callable[..., Explanation]:
+    f: Callable[P, object], *, fullgraph: bool | None = None, policy: Policy | None = None, dynamic: bool | None = None
+) -> Callable[P, Explanation]:
     """Returns a callable: ``explain(f)(*args)`` captures one call of ``f``, describes the capture, and keeps no program.
 
     A compiled callable is captured as it was compiled: with its policy, breaks, dynamic, options and backend. The
@@ -208,7 +248,7 @@ def explain(
     how = {"backend": "eager", "breaks": "any", "policy": None, "dynamic": None, **(recipe.make.keywords if recipe is not None else {})}
     how |= {name: value for name, value in given.items() if value is not None}
 
-    def explained(*args: Any, **kwargs: Any) -> Explanation:
+    def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
         tree, tally = _tree(target, how.get("name")), Tally()
         region = _region(target, **how, watch=_watch(tree, tally))
         call = region.entry.dispatcher

@@ -6,11 +6,11 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from torch import nn
 
-from fineline.api import check_callable, compile, regions
+from fineline.api import Decorator, M, P, R, check_callable, compile, regions
 from fineline.policy.stance import STANCES
 from fineline.region.compiled import Compiled
 from fineline.region.optimized_module import OptimizedModule
@@ -27,7 +27,7 @@ def optimize(
     disable: bool = False,
     dynamic: bool | None = False,
     **compile_options: Any,
-) -> Callable[[Any], Any]:
+) -> Decorator:
     """Returns a decorator that compiles; ``nopython=True`` means ``fullgraph=True``.
 
     ``guard_export_fn`` receives the guards of each captured program as texts; ``guard_fail_fn`` receives an object with a
@@ -38,7 +38,7 @@ def optimize(
     return compile(backend=backend, fullgraph=nopython, disable=disable, dynamic=dynamic, options=options or None, **compile_options)
 
 
-def optimize_assert(backend: str | Callable, **how: Any) -> Callable[[Any], Any]:
+def optimize_assert(backend: str | Callable, **how: Any) -> Decorator:
     """Calls `optimize` with ``nopython=True``: a graph break is an error, even under `error_on_graph_break(False)`."""
     return optimize(backend, nopython=True, **how)
 
@@ -53,6 +53,12 @@ class _Held(contextlib.ContextDecorator):
         STANCES.release()
 
 
+@overload
+def run(fn: None = None) -> _Held: ...
+@overload
+def run(fn: M) -> M: ...
+@overload
+def run(fn: Callable[P, R]) -> Callable[P, R]: ...
 def run(fn: Any = None) -> Any:
     """Returns a callable that runs existing programs of ``fn``, and of compiled callables that it calls, but captures nothing.
 
@@ -88,6 +94,14 @@ def _region_of(fn: Any) -> Region | None:
     return max(found, key=lambda r: (r.budget.programs > 0, r.made), default=None)
 
 
+@overload
+def nested_compile_region(
+    fn: None = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@overload
+def nested_compile_region(
+    fn: Callable[P, R], *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None
+) -> Callable[P, R]: ...
 def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable | None = None) -> Any:
     """Marks a function that a model calls many times: equal calls share one sub-graph, which the backend compiles once.
 

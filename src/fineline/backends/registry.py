@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypedDict
+from typing import TypedDict, TypeVar, overload
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import BackendFailed, BadArgument
@@ -22,6 +22,7 @@ from fineline.import_thread import apart
 log = logging.getLogger("fineline")
 
 BackendFn = Callable
+F = TypeVar("F", bound=BackendFn)
 
 # The group under which packages announce backends to PyTorch; they work here unchanged.
 PLUGIN_GROUP = "torch_dynamo_backends"
@@ -114,6 +115,12 @@ class BackendRegistry:
         self._known = {backend.name: backend for backend in builtin}
         self._plugin_group = plugin_group
 
+    @overload
+    def register(self, fn: F, name: str | None = None, tags: Sequence[str] = ()) -> F: ...
+    @overload
+    def register(self, fn: None = None, name: str | None = None, tags: Sequence[str] = ()) -> Callable[[F], F]: ...
+    @overload
+    def register(self, *, name: str | None = None, tags: Sequence[str] = (), compiler_fn: F) -> F: ...
     def register(
         self, fn: BackendFn | None = None, name: str | None = None, tags: Sequence[str] = (), *, compiler_fn: BackendFn | None = None
     ) -> Callable:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, MappingProxyType, NoneType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fineline.bytecode.asynchronous import let_pass
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Restart
 from fineline.guards.source import Source
+from fineline.numpy_support import np
 from fineline.symbolic.random_draws import Draw
+from fineline.tables import attributes
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.lessons import Site
@@ -66,11 +66,11 @@ _FLOATS: tuple[tuple[type, Callable, str], ...] = (
 )
 KINDS: Mapping[Any, Kind] = MappingProxyType(
     {
-        **{getattr(cls, name): Kind(cls, float, span) for cls, span, names in _FLOATS for name in names.split()},
+        **{method: Kind(cls, float, span) for cls, span, names in _FLOATS for method in attributes(cls, names)},
         PYTHON.randint: Kind(PYTHON, int, lambda a, b: (a, b)),
         PYTHON.randrange: Kind(PYTHON, int, _steps),
         PYTHON.getrandbits: Kind(PYTHON, int, lambda k: (0, 2**k - 1)),
-        NUMPY.randint: Kind(NUMPY, int, _below),
+        **{method: Kind(NUMPY, int, _below) for method in attributes(NUMPY, "randint")},
     }
 )
 # Larger ints cannot be in a graph.

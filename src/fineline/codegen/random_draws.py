@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
-
 from fineline.codegen.program_text import ProgramText
 from fineline.fx.infallible import cannot_fail
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.tracing.segment_trace import SegmentTrace
 
 

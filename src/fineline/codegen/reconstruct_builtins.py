@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 
 from fineline.codegen.program_text import ProgramText
@@ -21,6 +20,7 @@ from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.objects.c_access import ITERATORS
 from fineline.objects.c_calls import VIEWS
 from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced

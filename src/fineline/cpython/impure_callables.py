@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 
 _DRAWS, _CLOCK, _ACTS = "draws random numbers", "reads a clock", "reads or changes something outside of the code"
 # By the module of a function, or of a method's class. Includes Python functions that write logs.

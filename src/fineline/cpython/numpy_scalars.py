@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 
 from fineline.identity import IdentitySet
+from fineline.numpy_support import np
 from fineline.tables import attributes
 
 _KINDS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longlong ulonglong complex64 complex128"
 NUMPY_SCALARS: frozenset[type] = frozenset(attributes(np, _KINDS))
 # The types that operators treat as Python's numbers. The functions below read the dtype when they make a tensor. (NumPy's bools are
 # not treated so; of complex scalars, operators drop the imaginary part and warn.)
-NUMBERS = NUMPY_SCALARS - {np.bool_, np.complex64, np.complex128}
+NUMBERS = NUMPY_SCALARS - {*attributes(np, "bool_ complex64 complex128")}
 DTYPE_ASKERS = IdentitySet((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor))
 # Attributes that depend only on the type of a scalar.
 OF_TYPE = frozenset({"item", "dtype", "ndim", "shape", "size", "itemsize", "nbytes"})

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import CellType, FunctionType, GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from fineline.guards.steps import ACCESS, CHECKS, Step
 from fineline.guards.texts import value_text
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 
 SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "distinct", "storages", "ambient", "relation"})
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-import numpy as np
 import torch
 
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 
 # Types whose texts C writes, and which describe the whole value.
 _PLAIN = (

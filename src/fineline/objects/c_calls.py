@@ -9,7 +9,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from fineline.bytecode.version import CURRENT
@@ -20,6 +19,7 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a, is_users_class
+from fineline.numpy_support import np
 from fineline.objects.c_access import (
     ADVANCED_BY_C,
     ITERATORS,

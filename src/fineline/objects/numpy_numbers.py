@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.symbolic.arithmetic import SYMBOLIC, compared
+from fineline.tables import attributes
 from fineline.tracing.identity_guards import Number
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -20,7 +20,7 @@ ITEM = Number(np.generic.item)
 CONVERSIONS = frozenset({float, int, operator.index, np.generic.item})
 
 # NumPy types that compare with Python's numbers as these Python types do. (For other types, NumPy rounds the Python number first.)
-ALIKE: Mapping[type, type] = MappingProxyType({np.float64: float, np.int64: int})
+ALIKE: Mapping[type, type] = MappingProxyType({cls: kind for name, kind in (("float64", float), ("int64", int)) for cls in attributes(np, name)})
 SMALL = 2**53
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from fineline.kinds import is_a
 from fineline.policy.policy import Policy
 from fineline.policy.scope_stack import SCOPE
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Strictness(Policy):
@@ -31,9 +35,9 @@ class Strictness(Policy):
     def __repr__(self) -> str:
         return f"error_on_graph_break({self.flag})"
 
-    def __call__(self, fn: Callable) -> Callable:
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(fn)
-        def with_strictness(*args: object, **kwargs: object) -> object:
+        def with_strictness(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:
                 return fn(*args, **kwargs)
 

@@ -7,7 +7,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from torch import nn
 
@@ -20,7 +20,12 @@ from fineline.policy.rule import MARK, Rule
 from fineline.policy.scope_stack import SCOPE
 from fineline.policy.selector import GLOB, Selector, of_object, parts, selectors
 
-T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., Any])
+# What is marked and returned itself, or for what `disable` returns an object of the same type.
+T = TypeVar("T", bound=Callable[..., Any] | list | tuple)
+D = TypeVar("D", bound=nn.Module | type | list | tuple | property | staticmethod | classmethod)
 
 
 class Disabled(contextlib.ContextDecorator):
@@ -29,6 +34,11 @@ class Disabled(contextlib.ContextDecorator):
     def __init__(self, recursive: bool, reason: str | None, place: str) -> None:
         self.recursive, self.reason, self.place = recursive, reason, place
 
+    # Subclasses of list, tuple and property that are callable are returned as `D`, too.
+    @overload  # type: ignore[override]
+    def __call__(self, fn: D) -> D: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]: ...
     def __call__(self, fn: Any) -> Any:
         return _disable(fn, recursive=self.recursive, reason=self.reason, place=self.place)
 
@@ -47,6 +57,12 @@ class Disabled(contextlib.ContextDecorator):
             SCOPE.enable()
 
 
+@overload
+def disable(fn: None = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Disabled: ...
+@overload
+def disable(fn: D, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> D: ...  # type: ignore[overload-overlap]
+@overload
+def disable(fn: Callable[P, R], recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Callable[P, R]: ...
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
     """Keeps ``fn`` out of captures: it runs in Python, with everything it calls.
 
@@ -139,9 +155,9 @@ class TraceAll(Policy):
 
     __slots__ = ()
 
-    def __call__(self, fn: Callable) -> Callable:
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(fn)
-        def traced(*args: object, **kwargs: object) -> object:
+        def traced(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:
                 return fn(*args, **kwargs)
 
@@ -221,10 +237,10 @@ def assume_constant_result(fn: T) -> T:
 
 def substitute_in_graph(
     original_fn: Callable, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
-) -> Callable[[T], T]:
+) -> Callable[[C], C]:
     """Decorates a function that is captured instead of ``original_fn`` and must have the same parameters."""
 
-    def substitute(replacement: T) -> T:
+    def substitute(replacement: C) -> C:
         if not skip_signature_check:
             check_substitute(original_fn, replacement)
         _mark("substitute", original_fn, replacement)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument, caller
 from fineline.guards.policy_epoch import RULEBOOK
 
+P = ParamSpec("P")
+R = TypeVar("R")
 NAMES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile")
 
 
@@ -82,12 +84,12 @@ class StanceBlock:
         if STANCES.here() is self._stance:
             STANCES.set(self._before)
 
-    def __call__(self, fn: Callable) -> Callable:
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         STANCES.set(self._before)
         stance = self._stance
 
         @functools.wraps(fn)
-        def with_stance(*args: object, **kwargs: object) -> object:
+        def with_stance(*args: P.args, **kwargs: P.kwargs) -> R:
             with StanceBlock(stance):
                 return fn(*args, **kwargs)
 

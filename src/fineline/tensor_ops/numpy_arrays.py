@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from fineline.frames.frame import Frame
 from fineline.guards.facts import storage_of
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.objects import c_access, c_calls
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tables import attributes

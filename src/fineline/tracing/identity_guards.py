@@ -29,7 +29,6 @@ from types import (
 )
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
@@ -39,6 +38,7 @@ from fineline.guards.source import Source
 from fineline.guards.texts import value_text
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
+from fineline.numpy_support import np
 from fineline.tracing.guarded_trace import GuardedTrace
 from fineline.tracing.recreated_classes import CLASS_MRO
 
