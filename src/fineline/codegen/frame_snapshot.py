@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from types import CellType, FunctionType, GeneratorType, MappingProxyType, MethodType
 from typing import Any, Generic, TypeVar
 
@@ -365,7 +365,7 @@ class FrameStateBuilder:
         self._iterators.note_alone(f.local)
         self._iterators.note_alone(f.stack)
         places = range(len(f.stack))
-        stack = tuple([self._local(f.stack[i], at=Number("stack", at, i) if in_loop else None) for i in places])
+        stack = tuple([self._local(f.stack, i, at=Number("stack", at, i) if in_loop else None) for i in places])
         self._frames.shapes[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, local, stack, self._delivery(f.then), self._delivery(f.extras.on_stop), f.kwnames,
             self.value(f.extras.namespace),
@@ -391,7 +391,7 @@ class FrameStateBuilder:
             stays = whole or i in live or type(f.local[i]) is CellType
             if stays or (keeps_suspended and self.suspended.holds(f.local[i])):
                 roots.hint = name
-                local.append(self._local(f.local[i], at=Number("local", at, i) if in_loop else None))
+                local.append(self._local(f.local, i, at=Number("local", at, i) if in_loop else None))
             else:
                 local.append(_NOTHING)
         return tuple(local)
@@ -411,18 +411,23 @@ class FrameStateBuilder:
         return at
 
     # -- values ----------------------------------------------------------------------------------------------------------
-    def _local(self, v: Any, inside: bool = False, at: Number | None = None) -> Any:
-        """Returns the part for a value in a variable or on the stack. A tuple is rebuilt, unless another holder could notice."""
+    def _local(self, held: Sequence[Any], i: int, inside: bool = False, at: Number | None = None) -> Any:
+        """Returns the part for ``held[i]``, in a variable, on the stack or in a tuple. A tuple is rebuilt, unless another holder could notice.
+
+        The caller does not pass the value itself: a Python call adds a reference if the process has a hook for the evaluation of frames,
+        as it has after the first call of a function of torch.compile and in some debuggers.
+        """
+        v = held[i]
         if at in self.loop_numbers and (type(v) in COUNTERS or type(v) in SYMBOLIC):
             return self.roots.vary(v)
         if not (self._constants or inside) and v is not NULL and type(v) in VALUES:
             return self.roots.number(v)
         if type(v) is not tuple or v in self._trace.sources or v in self._trace.made:
             return self.value(v)
-        # Three references: of the place where it was found, of ``v``, and of the argument.
+        # Three references: of ``held``, of ``v``, and of the argument.
         if sys.getrefcount(v) > 3 and not self.suspended.holds(v):
             return self.roots.number(v)
-        return Made(tuple, tuple([self._local(v[i], True) for i in range(len(v))]))
+        return Made(tuple, tuple([self._local(v, k, True) for k in range(len(v))]))
 
     def _delivery(self, then: Delivery | None) -> DeliveryShape | None:
         return None if then is None else DeliveryShape(then.function, tuple([self._datum(v) for v in then.data]), self._delivery(then.then))

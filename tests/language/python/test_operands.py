@@ -149,7 +149,7 @@ def methods_that_are_none(x):
     return x + 1, [attempt(way) for way in ways]
 
 
-@table.snippet(breaks=True, calls=3)
+@table.snippet(breaks=True, calls=3, steady=False)
 def texts_with_addresses(x):
     def made():
         return 43
