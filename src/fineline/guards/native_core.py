@@ -42,7 +42,7 @@ class NativeCore(Protocol):
 
     Layout: type
     GuardProgram: Callable[[int, tuple, tuple], GuardChecker]
-    Dispatcher: Callable[[object, object, object], object]
+    Dispatcher: Callable[..., object]
     layout_of: Callable[[object], TensorLayout]
     any_foreign: Callable[[tuple], bool]
     picture_ambient: Callable[[], bytes | None]
