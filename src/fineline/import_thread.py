@@ -15,7 +15,7 @@ import importlib
 import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 # Seconds to wait. If the import needs a module that the calling thread is importing, both threads wait. After this time the
@@ -56,7 +56,7 @@ class LateModule:
         self._name = name
         self._module: ModuleType | None = None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             # Only tools that inspect the namespace of a module read such names.
             raise AttributeError(f"{self!r} has no attribute {name!r}", name=name, obj=self)
