@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fineline"
 # From the top: a file may import from its own layer and from those below.
 LAYERS = (
     "__main__ cli __init__ install porting export api region codegen interp builtins tensor_ops objects tracing symbolic frames cpython "
-    "policy fake fx torch_facts guards backends report errors torch_support refusals import_thread stacks bytecode exception_slots kinds tables "
+    "policy fake fx torch_facts guards backends report errors torch_support refusals import_thread stacks bytecode exception_slots tables kinds "
     "numpy_support identity identity_in_python _native"
 ).split()
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -55,6 +55,17 @@ def imported(path: Path) -> set[str]:
 MODULES = {name(path) for path in FILES} | {"fineline._native"}
 
 
+def late(path: Path) -> dict[str, str]:
+    """The modules that a file imports when it needs them (`LateModule`), by the names that they have there."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Assign) and "LateModule(" in ast.unparse(node.value):
+            names = [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            texts = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+            found.update(zip(names, texts, strict=True))
+    return found
+
+
 def layer(module: str) -> int:
     return LAYERS.index(module.split(".")[1])
 
@@ -66,6 +77,17 @@ def test_imports_point_down(path: Path) -> None:
         assert module.partition(".")[0] != "numpy" or name(path) == "fineline.numpy_support", f"{name(path)} imports NumPy, which may be absent"
         if module in MODULES and path.name != "__init__.py":
             assert layer(module) >= layer(name(path)), f"{name(path)} imports {module}, which lies above it"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if late(path)], ids=name)
+def test_late_modules_are_those_that_type_checkers_read(path: Path) -> None:
+    """So the tests of the direction and of cycles see them too, and each use has a type."""
+    blocks = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    read = {}
+    for node in ast.walk(ast.Module(blocks, [])):
+        if isinstance(node, ast.ImportFrom):
+            read.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    assert late(path).items() <= read.items()
 
 
 def test_no_cycle() -> None:

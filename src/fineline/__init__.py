@@ -100,9 +100,10 @@ _FUNCTIONS = frozenset(" ".join(_HOMES.values()).split())
 
 
 class _Unloaded(types.ModuleType):
-    """The package until the engine is loaded, so that the command line prints help and completes words without PyTorch.
+    """The package until a public name is read, so that the command line prints help and completes words without PyTorch.
 
-    The first read of a public name loads the engine and sets all public names. After that the package is a plain
+    The first read of a public name sets all public names. Their modules load in 0.07 s, and test the native core; the engine, which takes 0.9 s, is
+    loaded by the first call of a compiled function. After that read the package is a plain
     module, because captured code reads names from it.
     """
 

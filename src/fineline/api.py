@@ -8,31 +8,36 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MethodType, NoneType
-from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from torch import nn
 
 from fineline.backends.registry import Backend, lookup_backend
 from fineline.errors import BadArgument
 from fineline.guards.native_core import CORE
+from fineline.import_thread import LateModule
 from fineline.policy.dim_marks import DIMS
 from fineline.policy.marks import MARKS
 from fineline.policy.policy import Policy
 from fineline.policy.scope_stack import SCOPE
-from fineline.region.call_tree import Tree, Watched
 from fineline.region.compiled import Compiled, Forward
-from fineline.region.descriptions import describe_guards, place_of
+from fineline.region.deferred_region import DeferredRegion
 from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import KNOWN, Breaks, Options, split_options
-from fineline.region.region import Region, name_of
-from fineline.region.watch import UNWATCHED, Watch
 from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS
-from fineline.report.operator_counter import OperatorCounts, RunCounts, Tally
+from fineline.report.operator_counter import RunCounts, Tally
 from fineline.report.tree import Node
 
-_REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
+if TYPE_CHECKING:
+    from fineline.region import call_tree
+    from fineline.region.region import Region
+    from fineline.region.watch import Watch
+else:
+    call_tree = LateModule("fineline.region.call_tree")
+
+_REGIONS: weakref.WeakSet[DeferredRegion] = weakref.WeakSet()
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M", bound=nn.Module)
@@ -154,18 +159,18 @@ class Recipe:
     """The arguments of a compilation: copies, pickles and libraries use them to compile other callables in the same way."""
 
     # Makes the region of a callable.
-    make: functools.partial[Region]
+    make: functools.partial[DeferredRegion]
     modules: type[OptimizedModule] = OptimizedModule
 
     def __call__(self, mod: nn.Module) -> Callable:
         # The variable keeps the region alive until the dispatcher does.
         region = self.make(mod)
-        return region.entry.dispatcher
+        return region.dispatcher
 
-    def stand_in(self, fn: Callable, region: Region) -> Any:
+    def stand_in(self, fn: Callable, region: DeferredRegion) -> Any:
         """Returns the callable that a user calls instead of ``fn``."""
         if isinstance(fn, nn.Module):
-            return self.modules(fn, region.entry.dispatcher, self)
+            return self.modules(fn, region.dispatcher, self)
         return Compiled(fn, region, self.compile)
 
     def compile(self, fn: Callable) -> Any:
@@ -188,22 +193,14 @@ def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] 
 def _region(
     fn: Callable, *, backend: str | Callable, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
     options: dict[str, Any] | None = None, name: str | None = None, watch: Watch | None = None,
-) -> Region:  # fmt: skip
+) -> DeferredRegion:  # fmt: skip
     own, found = _backend(backend, mode, options)
-    if watch is None:
-        watch = _watch(_tree(fn, name), RunCounts() if CORE is not None and RunCounts.available() else None) if LISTENERS.trees else UNWATCHED
-    region = Region(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch=watch)
+    if watch is None and LISTENERS.trees:
+        tally = RunCounts() if CORE is not None and RunCounts.available() else None
+        watch = call_tree.watch_calls(call_tree.tree_of(fn, name), tally, told=True)
+    region = DeferredRegion(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch)
     _REGIONS.add(region)
     return region
-
-
-def _tree(fn: Callable, name: str | None) -> Tree:
-    return Tree(name or name_of(fn), place_of(fn))
-
-
-def _watch(tree: Tree, tally: OperatorCounts | None) -> Watch:
-    """Returns a watch that reports the calls of a region's captures to ``tree`` and its operators to ``tally``."""
-    return Watch(functools.partial(Watched, tree), tally, tree.result if LISTENERS.trees else None)
 
 
 def original(fn: Any) -> Any:
@@ -212,8 +209,8 @@ def original(fn: Any) -> Any:
 
 
 def regions() -> list[Region]:
-    """Returns all compiled regions that are alive."""
-    return list(_REGIONS)
+    """Returns the regions of all compiled callables that are alive and have been called, in the order in which they were compiled."""
+    return [region for deferred in sorted(_REGIONS, key=lambda deferred: deferred.compiled_at) if (region := deferred.if_made) is not None]
 
 
 def reset() -> None:
@@ -249,8 +246,8 @@ def explain(
     how |= {name: value for name, value in given.items() if value is not None}
 
     def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
-        tree, tally = _tree(target, how.get("name")), Tally()
-        region = _region(target, **how, watch=_watch(tree, tally))
+        tree, tally = call_tree.tree_of(target, how.get("name")), Tally()
+        region = _region(target, **how, watch=call_tree.watch_calls(tree, tally, told=LISTENERS.trees)).region
         call = region.entry.dispatcher
         began = time.perf_counter()
         with tally:
@@ -277,11 +274,9 @@ def report(compiled: Callable) -> Explanation:
 
 
 def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:
-    segments = region.segments()
-    guards = [guard for s in segments for guard in describe_guards(s)]
     marks = [mark for mark in MARKS if not region.reports.fired[mark]]
     return Explanation(
-        region.name, list(region.reports.events), list(region.graphs.graphs), guards, [s.source for s in segments], ran,
+        region.name, list(region.reports.events), list(region.graphs.graphs), region.guards(), [s.source for s in region.segments()], ran,
         rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds,
     )  # fmt: skip
 
@@ -305,7 +300,7 @@ def _made_of(f: Any) -> tuple[Callable, Recipe | None, Region | None]:
 
 
 def _made_of_module(mod: nn.Module, rebuild: Any, dispatcher: Callable) -> tuple[nn.Module, Recipe | None, Region | None]:
-    return mod, _recipe(rebuild), next((region for region in _REGIONS if region.entry.is_called_by(dispatcher)), None)
+    return mod, _recipe(rebuild), next((deferred.region for deferred in _REGIONS if deferred.is_called_by(dispatcher)), None)
 
 
 def _recipe(rebuild: Any) -> Recipe | None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from torch import nn
 
@@ -15,7 +15,9 @@ from fineline.policy.stance import STANCES
 from fineline.region.compiled import Compiled
 from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import GuardFailure
-from fineline.region.region import Region
+
+if TYPE_CHECKING:
+    from fineline.region.region import Region
 
 
 def optimize(
@@ -91,7 +93,7 @@ def _region_of(fn: Any) -> Region | None:
     bound = isinstance(fn, types.MethodType)
     found = [r for r in regions() if r.fn is fn or (bound and isinstance(r.fn, types.MethodType) and r.fn == fn)]
     # Prefer a region with programs, then the newest.
-    return max(found, key=lambda r: (r.budget.programs > 0, r.made), default=None)
+    return max(reversed(found), key=lambda r: r.budget.programs > 0, default=None)
 
 
 @overload

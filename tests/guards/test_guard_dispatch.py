@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fineline.region import guard_dispatch
-from fineline.region.guard_dispatch import Evaluator, make_dispatcher, make_guard_program
+from fineline.region.guard_dispatch import Evaluator, Handlers, make_deferred_dispatcher, make_dispatcher, make_guard_program
 
 pytest.importorskip("fineline._native")
 
@@ -44,6 +44,70 @@ def test_no_entries(which: Evaluator) -> None:
     assert dispatcher.entries == []
     assert dispatcher(1, b=2) == ("miss", (1,), {"b": 2})
     assert dispatcher() == ("miss", (), {})
+
+
+def test_handlers_are_loaded_at_the_first_call(which: Evaluator) -> None:
+    loads: list[int] = []
+    told: list[BaseException] = []
+
+    def load() -> Handlers:
+        loads.append(len(loads))
+        if loads == [0]:
+            raise OSError("not yet")
+        return Handlers(missed, lambda error, program: told.append(error), (int, lambda out: out[0] + out[1]))
+
+    dispatcher = make_deferred_dispatcher(load, which)
+    assert loads == [] and dispatcher.entries == []
+    with pytest.raises(OSError, match="not yet"):
+        dispatcher(1)
+    assert [dispatcher(1, b=2), dispatcher()] == [("miss", (1,), {"b": 2}), ("miss", (), {})] and loads == [0, 1]
+    dispatcher.set_entries([(1, (), equal_to(which, 1), lambda x: (x, 4)), (1, (), equal_to(which, 2), lambda x: x / 0)])
+    assert dispatcher(1) == 5
+    with pytest.raises(ZeroDivisionError) as raised:
+        dispatcher(2)
+    assert told == [raised.value] and loads == [0, 1]
+
+
+def test_a_first_call_inside_the_load(which: Evaluator) -> None:
+    """As in the handler of a signal: both get what they have loaded."""
+    inside: list[Any] = []
+
+    def load() -> Handlers:
+        if not inside:
+            inside.append(None)
+            inside.append(dispatcher("inner"))
+        return Handlers(missed)
+
+    dispatcher = make_deferred_dispatcher(load, which)
+    assert dispatcher("outer") == ("miss", ("outer",), {}) and inside == [None, ("miss", ("inner",), {})]
+
+
+def test_a_deferred_dispatcher_is_freed(which: Evaluator) -> None:
+    class Owner:
+        def load(self) -> Handlers:
+            return Handlers(self.missed)
+
+        def missed(self, args: tuple, kwargs: dict) -> tuple:
+            return args
+
+    owner = Owner()
+    dispatcher = make_deferred_dispatcher(owner.load, which)
+    assert dispatcher(1) == (1,)
+    gone = weakref.ref(owner)
+    owner.dispatcher = dispatcher
+    del owner, dispatcher
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_a_native_dispatcher_needs() -> None:
+    native = pytest.importorskip("fineline._native").Dispatcher
+    for wrong in ({}, {"miss": missed, "load": lambda: None}):
+        with pytest.raises(TypeError, match="either miss or load"):
+            native(**wrong)
+    for result in (None, (missed, None)):
+        with pytest.raises(TypeError):
+            native(load=lambda result=result: result)(1)
 
 
 def test_shapes_of_calls(which: Evaluator) -> None:

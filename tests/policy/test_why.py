@@ -12,7 +12,7 @@ from torch import nn
 
 import fineline
 from fineline import Policy, why
-from fineline.builtins.builtin_rules import KINDS, builtin_rule
+from fineline.builtins.callable_rules import KINDS, builtin_rule
 from fineline.errors import BadRule
 from fineline.policy.rule import BUILT_IN, VERBS
 

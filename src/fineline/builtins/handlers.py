@@ -27,6 +27,7 @@ from fineline.kinds import is_a, is_users_class
 from fineline.objects import copying, introspection
 from fineline.objects.c_argument_errors import counted
 from fineline.objects.copying import mark_made
+from fineline.tables import is_replaced
 from fineline.tensor_ops import inference_mode, numpy_arrays, tensor_indices, tensor_types, unbacked, user_modes
 from fineline.tensor_ops.subgraphs import checkpoint, higher_order
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
@@ -102,4 +103,4 @@ _UNCOUNTED: dict[Any, Handler] = {
 }
 
 # A dict and not a proxy, because most calls look here.
-HANDLERS: Mapping[Any, Handler] = {fn: counted(fn, handler) for fn, handler in _UNCOUNTED.items()}
+HANDLERS: Mapping[Any, Handler] = {fn: counted(fn, handler) for fn, handler in _UNCOUNTED.items() if not is_replaced(fn)}

@@ -7,14 +7,13 @@ import pkgutil
 import re
 import types
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
 
-from fineline.builtins.builtin_rules import builtin_rule, row, table_row
-from fineline.builtins.marks import trace_rule
 from fineline.errors import BadRule
+from fineline.import_thread import LateModule
 from fineline.kinds import is_a
 from fineline.policy.decide import Rules, rules_now
 from fineline.policy.marks import torch_mark
@@ -37,6 +36,11 @@ from fineline.policy.selector import (
 )
 from fineline.torch_facts.releases import method_parts
 from fineline.torch_facts.spellings import operator_name, packet_of
+
+if TYPE_CHECKING:
+    from fineline.builtins import callable_rules, marks
+else:
+    callable_rules, marks = LateModule("fineline.builtins.callable_rules"), LateModule("fineline.builtins.marks")
 
 
 def why(target: Any, policy: Policy | None = None) -> Decision:
@@ -68,7 +72,7 @@ def why(target: Any, policy: Policy | None = None) -> Decision:
 
 
 def _decision(name: str, target: Any, rule: Rule, inside: tuple[Rule, ...]) -> Decision:
-    return Decision(name, rule, inside, "" if rule.declared else table_row(target))
+    return Decision(name, rule, inside, "" if rule.declared else callable_rules.table_row(target))
 
 
 def _resolved(name: str) -> Any:
@@ -95,7 +99,7 @@ def _of_files(rules: Rules, text: str) -> tuple[Rule, _Extent]:
     else:
         found = Path(text) if Path(text).exists() else Path(next(files(pattern.removesuffix("/**"))))
         file = str(found.resolve()) + "/" * found.is_dir()
-    return rules.decide_file(file) or row("code"), _Extent(file=pattern)
+    return rules.decide_file(file) or callable_rules.row("code"), _Extent(file=pattern)
 
 
 def _of_names(rules: Rules, text: str) -> tuple[Rule, _Extent]:
@@ -103,7 +107,7 @@ def _of_names(rules: Rules, text: str) -> tuple[Rule, _Extent]:
     fixed = WILD.split(text)[0].rpartition(".")[0]
     module = loaded(fixed) if fixed else None
     file = getattr(module, "__file__", None) if is_a(module, types.ModuleType) else None
-    return rules.decide_names(text, file) or row("code"), _Extent(name=text)
+    return rules.decide_names(text, file) or callable_rules.row("code"), _Extent(name=text)
 
 
 def _of_operators(rules: Rules, text: str) -> tuple[Rule, _Extent]:
@@ -111,7 +115,7 @@ def _of_operators(rules: Rules, text: str) -> tuple[Rule, _Extent]:
     if selector.kind != "glob":
         return _of(rules, _operator(text), None), _Extent()
     pattern = selector.key[1]
-    return rules.decide_operator(None, (pattern,)) or row("op"), _Extent(operator=pattern)
+    return rules.decide_operator(None, (pattern,)) or callable_rules.row("op"), _Extent(operator=pattern)
 
 
 class _Extent(NamedTuple):
@@ -148,9 +152,9 @@ def _is_in(s: Selector, extent: _Extent) -> bool:
 def _of(rules: Rules, target: Any, holder: Any) -> Rule:
     """Returns the rule for a target. ``holder``: the class or object that a method is called on."""
     if is_a(target, _OpNamespace):
-        return rules.decide_operator(None, (f"{target.name}::*",)) or row("op")
+        return rules.decide_operator(None, (f"{target.name}::*",)) or callable_rules.row("op")
     if is_a(target, types.ModuleType) and not is_a(target, OpOverloadPacket):
-        return rules.decide_file(getattr(target, "__file__", None), target.__name__) or row("code")
+        return rules.decide_file(getattr(target, "__file__", None), target.__name__) or callable_rules.row("code")
     if is_a(target, (staticmethod, classmethod)):
         target = target.__func__
     if (parts := method_parts(target)) is not None:
@@ -158,11 +162,11 @@ def _of(rules: Rules, target: Any, holder: Any) -> Rule:
     target = next(callables(target), target)
     rule = rules.decide(target, () if holder is None else (holder,))
     if rule is None and is_a(target, types.FunctionType) and torch_mark(target) is not None:
-        rule = trace_rule(rules, target)
+        rule = marks.trace_rule(rules, target)
     name = operator_name(target)
     if name is not None and (rule is None or rule.verb == "trace"):
         rule = rules.decide_operator(name, _reached(target)) or rule
-    return rule or builtin_rule(target)
+    return rule or callable_rules.builtin_rule(target)
 
 
 def _reached(op: Any) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -12,18 +12,19 @@ from torch._ops import OperatorBase
 from torch.fx import GraphModule
 
 from fineline.api import original
-from fineline.backends.registry import lookup_backend
-from fineline.errors import BadArgument, Constrained, Forbidden, NotExported, Unsupported
-from fineline.export.graph import Aten, ExportWriter
-from fineline.export.signature import parameters_of
+from fineline.errors import BadArgument, NotExported
+from fineline.import_thread import LateModule
 from fineline.policy.shape_api import marked_shapes
 from fineline.region.compiled import Compiled
-from fineline.region.descriptions import Guard, guard_at, guards_of, place_of
 from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import Options
-from fineline.region.region import Region
 from fineline.torch_facts.thread_state import KERNELS
-from fineline.tracing.segment_trace import SegmentTrace
+
+if TYPE_CHECKING:
+    from fineline.export import capture
+    from fineline.region.descriptions import Guard
+else:
+    capture = LateModule("fineline.export.capture")
 
 TracingMode = Literal["real", "fake", "symbolic"]
 
@@ -107,37 +108,10 @@ def export_call(
     fn = original(f) if isinstance(f, (OptimizedModule, Compiled)) else f
     varying = True if tracing_mode == "symbolic" else dynamic
     options = Options(breaks="none", exported=True, dynamic=varying, first_call="live" if tracing_mode == "real" else "compiled")
-    aten = Aten(decomposition_table, pre_dispatch) if aten_graph else None
+    aten = (decomposition_table, pre_dispatch) if aten_graph else None
     try:
-        return _captured(fn, args, kwargs, options, aten)
+        return Exported(*capture.captured(fn, args, kwargs, options, aten))
     except NotExported:
         if not dynamic:
             raise
-    return _captured(fn, args, kwargs, replace(options, dynamic=None), aten)
-
-
-def _captured(fn: Callable, args: tuple, kwargs: dict[str, object], options: Options, aten: Aten | None) -> Exported:
-    holder = getattr(fn, "__self__", fn)
-    parameters = parameters_of(fn, args, kwargs)
-    written: list[ExportWriter] = []
-
-    def writer(trace: SegmentTrace, name: str) -> ExportWriter:
-        written.append(ExportWriter(trace, name, parameters, holder if isinstance(holder, nn.Module) else None, aten))
-        return written[-1]
-
-    region = Region(fn, lookup_backend("eager", None, None), options, writer=writer)
-    # Makes floats constants: the inputs of an exported graph are tensors and ints.
-    region.entry.varying.keep_floats()
-    try:
-        region.once(args, kwargs)
-        segment = written[-1].segment
-        gm = written[-1].graph(lambda at: str(guard_at(segment, at)))
-    except (Constrained, Forbidden):
-        raise
-    except NotExported as e:
-        e.where = e.where or "{}:{}".format(*place_of(fn))
-        raise
-    except Unsupported as e:
-        step = e.next_step.partition(" Or remove fullgraph=True")[0]
-        raise NotExported(e.reason, id=e.id, where=e.where, rule=e.rule, next_step=step, stack=e.stack) from e
-    return Exported(gm, guards_of(segment))
+    return Exported(*capture.captured(fn, args, kwargs, replace(options, dynamic=None), aten))

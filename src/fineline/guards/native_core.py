@@ -37,12 +37,18 @@ class TensorLayout(Protocol):
     requires_grad: bool
 
 
+class MakeDispatcher(Protocol):
+    """The class of the core's dispatchers: it takes either ``miss`` or ``load``."""
+
+    def __call__(self, miss: object = ..., failed: object = ..., finish: object = ..., *, load: object = ...) -> object: ...
+
+
 class NativeCore(Protocol):
     """The module `fineline._native`, as far as it reads objects of PyTorch's."""
 
     Layout: type
     GuardProgram: Callable[[int, tuple, tuple], GuardChecker]
-    Dispatcher: Callable[[object, object, object], object]
+    Dispatcher: MakeDispatcher
     layout_of: Callable[[object], TensorLayout]
     any_foreign: Callable[[tuple], bool]
     picture_ambient: Callable[[], bytes | None]

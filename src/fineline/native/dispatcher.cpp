@@ -23,7 +23,8 @@ struct Entries {
 
 struct Dispatcher {
   PyObject_HEAD
-  PyObject* miss;
+  PyObject* load;                     // gives the four below at the first call that no entry fits; null if they were given
+  PyObject* miss;                     // null until then
   PyObject* failed;                   // hears of what a target raises; may be null
   PyObject* unfinished;               // a type: a target's result that begins with one is given to finish; may be null
   PyObject* finish;
@@ -61,7 +62,36 @@ Outcome try_entry(const Entry& entry, PyObject* const* roots, Py_ssize_t n_roots
   return *result ? Outcome::Hit : Outcome::Error;
 }
 
+// Sets miss, failed, and finish with its type, from what the user of the dispatcher has given or ``load`` has returned.
+bool set_handlers(PyObject* self, PyObject* miss, PyObject* failed, PyObject* pair) {
+  PyObject *unfinished = nullptr, *finish = nullptr;
+  if (pair != Py_None) {
+    if (!PyTuple_Check(pair)) return refuse(PyExc_TypeError, "finish must be a tuple (type, callable), not %R", Py_TYPE(pair));
+    if (!PyArg_ParseTuple(pair, "O!O", &PyType_Type, &unfinished, &finish)) return false;
+  }
+  as_dispatcher(self)->failed = failed == Py_None ? nullptr : Py_NewRef(failed);
+  as_dispatcher(self)->unfinished = Py_XNewRef(unfinished);
+  as_dispatcher(self)->finish = Py_XNewRef(finish);
+  as_dispatcher(self)->miss = Py_NewRef(miss);
+  return true;
+}
+
+// Calls ``load``. It is a call of its own, so that no frame of it lies between the caller and what ``miss`` runs.
+bool load_handlers(PyObject* self) {
+  if (!as_dispatcher(self)->load) return refuse(PyExc_RuntimeError, "the dispatcher has been cleared");
+  Ref load = new_ref(as_dispatcher(self)->load);
+  Ref loaded(PyObject_CallNoArgs(load.get()));
+  if (!loaded) return false;
+  // Another thread, or a signal's handler, may have made the first call meanwhile.
+  if (as_dispatcher(self)->miss) return true;
+  PyObject *miss, *failed, *pair;
+  if (!PyTuple_Check(loaded.get())) return refuse(PyExc_TypeError, "load must return a tuple (miss, failed, finish)");
+  if (!PyArg_ParseTuple(loaded.get(), "OOO", &miss, &failed, &pair)) return false;
+  return set_handlers(self, miss, failed, pair);
+}
+
 PyObject* call_miss(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (!as_dispatcher(self)->miss && !load_handlers(self)) return nullptr;
   Ref positional(PyTuple_New(nargs)), keywords(PyDict_New());
   if (!positional || !keywords) return nullptr;
   for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(positional.get(), i, Py_NewRef(args[i]));
@@ -122,25 +152,21 @@ PyObject* dispatcher_call(PyObject* self, PyObject* const* args, size_t nargsf, 
 }
 
 PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"miss", "failed", "finish", nullptr};
-  PyObject *miss, *failed = Py_None, *pair = Py_None, *unfinished = nullptr, *finish = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO", const_cast<char**>(names), &miss, &failed, &pair)) return nullptr;
-  if (pair != Py_None) {
-    if (!PyTuple_Check(pair)) return PyErr_Format(PyExc_TypeError, "finish must be a tuple (type, callable), not %R", Py_TYPE(pair));
-    if (!PyArg_ParseTuple(pair, "O!O", &PyType_Type, &unfinished, &finish)) return nullptr;
-  }
-  PyObject* self = type->tp_alloc(type, 0);
+  static const char* names[] = {"miss", "failed", "finish", "load", nullptr};
+  PyObject *miss = nullptr, *failed = Py_None, *pair = Py_None, *load = nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOO$O", const_cast<char**>(names), &miss, &failed, &pair, &load)) return nullptr;
+  if (!miss == !load) return PyErr_Format(PyExc_TypeError, "a dispatcher takes either miss or load");
+  Ref self(type->tp_alloc(type, 0));
   if (!self) return nullptr;
-  as_dispatcher(self)->miss = Py_NewRef(miss);
-  as_dispatcher(self)->failed = failed == Py_None ? nullptr : Py_NewRef(failed);
-  as_dispatcher(self)->unfinished = Py_XNewRef(unfinished);
-  as_dispatcher(self)->finish = Py_XNewRef(finish);
-  as_dispatcher(self)->entries = new std::shared_ptr<Entries>(std::make_shared<Entries>());
-  as_dispatcher(self)->vectorcall = dispatcher_call;
-  return self;
+  as_dispatcher(self.get())->entries = new std::shared_ptr<Entries>(std::make_shared<Entries>());
+  as_dispatcher(self.get())->vectorcall = dispatcher_call;
+  as_dispatcher(self.get())->load = Py_XNewRef(load);
+  if (miss && !set_handlers(self.get(), miss, failed, pair)) return nullptr;
+  return self.release();
 }
 
 int dispatcher_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(as_dispatcher(self)->load);
   Py_VISIT(as_dispatcher(self)->miss);
   Py_VISIT(as_dispatcher(self)->failed);
   Py_VISIT(as_dispatcher(self)->unfinished);
@@ -155,6 +181,7 @@ int dispatcher_traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int dispatcher_clear(PyObject* self) {
+  Py_CLEAR(as_dispatcher(self)->load);
   Py_CLEAR(as_dispatcher(self)->miss);
   Py_CLEAR(as_dispatcher(self)->failed);
   Py_CLEAR(as_dispatcher(self)->unfinished);
@@ -166,6 +193,7 @@ int dispatcher_clear(PyObject* self) {
 void dispatcher_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   if (as_dispatcher(self)->weakrefs) PyObject_ClearWeakRefs(self);
+  Py_XDECREF(as_dispatcher(self)->load);
   Py_XDECREF(as_dispatcher(self)->miss);
   Py_XDECREF(as_dispatcher(self)->failed);
   Py_XDECREF(as_dispatcher(self)->unfinished);
@@ -246,7 +274,8 @@ PyTypeObject DispatcherType = {
     .tp_doc = "Dispatcher(miss, failed=None, finish=None): calls the target of the first entry that fits and hits, else miss(args, kwargs).\n"
               "With finish=(type, callable), the callable makes the call's result of a target's that is a pair with an object\n"
               "of that type first. What either raises "
-              "is told to failed(error, guard_program) before it leaves.",
+              "is told to failed(error, guard_program) before it leaves.\n"
+              "With load, the first call of miss calls load(), which returns (miss, failed, finish).",
     .tp_traverse = dispatcher_traverse,
     .tp_clear = dispatcher_clear,
     .tp_weaklistoffset = offsetof(Dispatcher, weakrefs),

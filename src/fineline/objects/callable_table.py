@@ -12,6 +12,7 @@ from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.objects.polyfills import POLYFILLS
 from fineline.symbolic.arithmetic import FUNCTIONS
+from fineline.tables import is_replaced
 
 UNKNOWN = CallableSpec("unknown")
 
@@ -29,7 +30,7 @@ def _joined() -> Iterator[tuple[Callable[..., Any], CallableSpec]]:
 
 SPECS: Mapping[Callable[..., Any], CallableSpec] = MappingProxyType(dict(_joined()))
 # `torch.Size.numel` is an operator unless the numbers are symbolic.
-_ON_SYMBOLS = [(fn, CallableSpec("unknown", symbolic=form)) for fn, form in FUNCTIONS.items() if fn not in SPECS]
+_ON_SYMBOLS = [(fn, CallableSpec("unknown", symbolic=form)) for fn, form in FUNCTIONS.items() if fn not in SPECS and not is_replaced(fn)]
 _BY_IDENTITY = IdentityMap((*_ON_SYMBOLS, *SPECS.items()))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -20,8 +22,10 @@ from fineline.interp.interpreter import Interpreter
 from fineline.interp.sub_interpreter import SubGraphTensors, SubInterpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
-from fineline.region.descriptions import place_of, user_place
+from fineline.region.descriptions import name_of, place_of, user_place
 from fineline.region.disabled_frames import FrameRunner
+from fineline.region.watch import Watch
+from fineline.report.operator_counter import OperatorCounts
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
@@ -281,6 +285,16 @@ class Watched(_WatchedCalls):
             return super().at_graph_break(graph_break)
         finally:
             self.tree.under_way.pop()
+
+
+def tree_of(fn: Callable, name: str | None) -> Tree:
+    """Returns the tree of the calls of ``fn``, without calls."""
+    return Tree(name or name_of(fn), place_of(fn))
+
+
+def watch_calls(tree: Tree, tally: OperatorCounts | None, told: bool) -> Watch:
+    """Returns a watch that adds the calls of captures to ``tree``, and operators to ``tally``. ``told``: listeners get the tree."""
+    return Watch(functools.partial(Watched, tree), tally, tree.result if told else None)
 
 
 def _called(graph_break: GraphBreak) -> Any:

@@ -7,11 +7,14 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from fineline.region.region import Region
+from fineline.region.deferred_region import DeferredRegion
+
+if TYPE_CHECKING:
+    from fineline.region.region import Region
 
 # The attributes by which libraries find a function's parameters.
 _MADE_OF = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"})
@@ -26,13 +29,17 @@ class Compiled:
 
     # A call finds the region's dispatcher in the slot, so that a warm call runs no Python frame of fineline.
     fineline_original = "__wrapped__"
-    __slots__ = ("__call__", "__dict__", "__weakref__", "_rebuild", "_region")
+    __slots__ = ("__call__", "__dict__", "__weakref__", "_deferred", "_rebuild")
 
-    def __init__(self, fn: Callable, region: Region, rebuild: Callable[[Callable], Compiled]) -> None:
+    def __init__(self, fn: Callable, region: DeferredRegion, rebuild: Callable[[Callable], Compiled]) -> None:
         functools.update_wrapper(self, fn)  # type: ignore[arg-type]
-        object.__setattr__(self, "_region", region)
+        object.__setattr__(self, "_deferred", region)
         object.__setattr__(self, "_rebuild", rebuild)
-        object.__setattr__(self, "__call__", region.entry.dispatcher)
+        object.__setattr__(self, "__call__", region.dispatcher)
+
+    @property
+    def _region(self) -> Region:
+        return self._deferred.region
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return self if obj is None else types.MethodType(self, obj)  # type: ignore[arg-type]
@@ -47,7 +54,7 @@ class Compiled:
 
     def get_compiler_config(self) -> Any:
         """Returns Inductor's settings for this function; None with another backend. PyTorch's compiled functions have this method."""
-        return self._region.backend.settings()
+        return self._deferred.backend.settings()
 
     def __repr__(self) -> str:
         return f"<fineline.compile of {self.__wrapped__!r}>"

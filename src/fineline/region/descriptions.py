@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -185,6 +186,11 @@ def call_stack(fn: Any, frame_state: FrameState | None) -> tuple[StackPlace, ...
         return (*to_the_user(), (*place_of(fn), name))
     inside = [(info.code, info.lines[max(ip - 1, 0)]) for info, ip in frame_state.stack if not is_own(info.code)]
     return (*to_the_user(), *[(code.co_filename, line, code.co_qualname) for code, line in inside])
+
+
+def name_of(fn: Callable) -> str:
+    """Returns the name in reports of a region of ``fn``, unless the region has a name of its own."""
+    return getattr(fn, "__qualname__", "") or type(fn).__qualname__
 
 
 def place_of(fn: Any) -> tuple[str, int]:

@@ -23,7 +23,7 @@ from fineline.identity import AddressSet
 from fineline.kinds import is_a
 from fineline.region.descriptions import describe_guards
 from fineline.region.dynamic_dims import DynamicDims
-from fineline.region.guard_dispatch import make_dispatcher, make_guard_program
+from fineline.region.guard_dispatch import Handlers, make_dispatcher, make_guard_program
 from fineline.region.options import Options
 from fineline.region.watch import Watch
 from fineline.report.operator_counter import OperatorCounts
@@ -200,12 +200,20 @@ class EntryPoint:
         """Returns the dispatcher; it lives as long as a caller refers to it."""
         found = self._dispatcher()
         if found is None:
-            region = self.region
-            entry = self.frame_state is None
-            first = (region.failed, (Continuation, run_on)) if entry else (None, None)
-            found = make_dispatcher(region.miss if entry else self._miss, region.options.evaluator, *first)
+            handlers = self.handlers
+            found = make_dispatcher(handlers.miss, self.region.options.evaluator, handlers.failed, handlers.finish)
             self._dispatcher = weakref.ref(found)
         return found
+
+    @property
+    def handlers(self) -> Handlers:
+        """Returns the functions that the dispatcher calls."""
+        region = self.region
+        return Handlers(region.miss, region.failed, (Continuation, run_on)) if self.frame_state is None else Handlers(self._miss)
+
+    def take(self, dispatcher: object) -> None:
+        """Makes ``dispatcher``, which has no programs yet, its own."""
+        self._dispatcher = weakref.ref(dispatcher)
 
     def _miss(self, args: tuple, kwargs: dict) -> Any:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fineline.guards.evaluate import ReferenceProgram
 from fineline.guards.native_core import CORE, FAILURE, NativeCore
@@ -22,15 +22,27 @@ Finish = tuple[type, Callable[[Any], Any]]
 log = logging.getLogger("fineline")
 
 
+class Handlers(NamedTuple):
+    """The functions that a dispatcher calls: where no entry fits, where a target fails, and where its result is to be finished."""
+
+    miss: Miss
+    failed: Failed | None = None
+    finish: Finish | None = None
+
+
+Load = Callable[[], Handlers]
+
+
 class ReferenceDispatcher:
     """Tries the entries that fit the shape of a call, the last hit first; calls ``miss(args, kwargs)`` if none hits.
 
     If a target's result is a pair whose first item has the type in ``finish``, the function there computes the call's result, when nothing
     here refers to the target's arguments. If either raises, ``failed(error, guard_program)`` is called before the error leaves.
+    With ``load``, the first call of ``miss`` calls ``load()``, which returns the handlers.
     """
 
-    def __init__(self, miss: Miss, failed: Failed | None = None, finish: Finish | None = None) -> None:
-        self._miss, self._failed, self._finish = miss, failed, finish
+    def __init__(self, handlers: Handlers | None, load: Load | None = None) -> None:
+        self._handlers, self._load = handlers, load
         # The entries and the position of the last hit change together, in one assignment, so that a call in
         # another thread sees either the old pair or the new one.
         self._state: tuple[tuple[Entry, ...], list[int]] = ((), [0])
@@ -65,15 +77,19 @@ class ReferenceDispatcher:
                     outputs = None
                     return self._finished(result)
                 except BaseException as error:
-                    if self._failed is not None:
-                        self._failed(error, program)
+                    if self._handlers is not None and self._handlers.failed is not None:
+                        self._handlers.failed(error, program)
                     raise
-        return self._miss(args, kwargs)
+        if self._handlers is None:
+            assert self._load is not None
+            self._handlers = self._load()
+        return self._handlers.miss(args, kwargs)
 
     def _finished(self, result: Any) -> Any:
-        if self._finish is None or type(result) is not tuple or len(result) != 2 or type(result[0]) is not self._finish[0]:
+        finish = self._handlers.finish if self._handlers is not None else None
+        if finish is None or type(result) is not tuple or len(result) != 2 or type(result[0]) is not finish[0]:
             return result
-        return self._finish[1](result)
+        return finish[1](result)
 
 
 def make_guard_program(n_roots: int, steps: Iterable[Step], outputs: Sequence[int], evaluator: Evaluator = "native") -> Any:
@@ -89,7 +105,15 @@ def make_dispatcher(miss: Miss, evaluator: Evaluator = "native", failed: Failed 
     core = _native_core() if evaluator == "native" else None
     if core is not None:
         return core.Dispatcher(miss, failed, finish)
-    return ReferenceDispatcher(miss, failed, finish)
+    return ReferenceDispatcher(Handlers(miss, failed, finish))
+
+
+def make_deferred_dispatcher(load: Load, evaluator: Evaluator = "native") -> Any:
+    """Returns a dispatcher that gets its handlers from ``load()`` at its first call. Its region is made then."""
+    core = _native_core() if evaluator == "native" else None
+    if core is not None:
+        return core.Dispatcher(load=load)
+    return ReferenceDispatcher(None, load)
 
 
 @functools.cache

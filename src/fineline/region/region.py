@@ -27,6 +27,7 @@ from fineline.policy.stance import STANCES
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
 from fineline.region.capture_state import CaptureState
 from fineline.region.compiled_graphs import INSIDE, CompiledGraphs
+from fineline.region.descriptions import describe_guards, name_of
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.dynamic_dims import marked
 from fineline.region.entry_point import EntryPoint
@@ -57,16 +58,15 @@ class Region:
     """
 
     def __init__(
-        self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None, watch: Watch = UNWATCHED,
+        self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None, watch: Watch | None = None,
         writer: Callable[[SegmentTrace, str], ResidualWriter] = ResidualWriter, fired: Counter[ShownRule] | None = None, stances: Stances | None = None,
     ) -> None:  # fmt: skip
         """Makes a region without programs. ``writer`` writes these; ``fired``: the rule counts of a region that this one is part of."""
         self.fn = fn
-        self.made = time.monotonic_ns()
         # The user's options, and the lessons of captures.
         self.options = options
         self.lessons = Lessons() if lessons is None else lessons
-        self.watch = watch
+        self.watch = UNWATCHED if watch is None else watch
         self.writer = writer
         self.reports = Reports(fn, options.name or name_of(fn), Counter() if fired is None else fired)
         # The parts that decide whether, and how, a call is captured.
@@ -75,7 +75,7 @@ class Region:
         self.eager = EagerReasons(fn, options, self.reports)
         self.stances = stances or Stances()
         # The results of captures.
-        self.graphs = CompiledGraphs(fn, backend, options, self.reports, watch)
+        self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch)
         self.entry_points = EntryPoints(self, options)
         # The entry point at which calls begin.
         self.entry = self.entry_points.first
@@ -93,6 +93,10 @@ class Region:
     def segments(self) -> list[ResidualProgram]:
         """Returns all programs, in the order of their entry points."""
         return self.entry_points.segments()
+
+    def guards(self) -> list[str]:
+        """Returns the guards of all programs in words."""
+        return [guard for segment in self.segments() for guard in describe_guards(segment)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)
@@ -341,8 +345,3 @@ class Region:
         stances = Stances(stance, had_first_call=True)
         region = Region(self.fn, backend, self.options, self.lessons.of_alike(), self.watch.of_alike(), stances=stances)
         return region.entry.dispatcher
-
-
-def name_of(fn: Callable) -> str:
-    """Returns the name in reports of a region of ``fn``, unless the region has a name of its own."""
-    return getattr(fn, "__qualname__", "") or type(fn).__qualname__

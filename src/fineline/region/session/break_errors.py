@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fineline.builtins.builtin_rules import builtin_rule
+from fineline.builtins.callable_rules import builtin_rule
 from fineline.errors import Forbidden, Undeclared, Unsupported
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a

@@ -1,0 +1,63 @@
+"""The build backend: setuptools', beside the PyTorch that is installed already.
+
+pip builds in an environment of its own. If that required PyTorch, pip would download another one, whose private fields may lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from setuptools import build_meta
+from setuptools.build_meta import build_sdist, get_requires_for_build_editable, get_requires_for_build_sdist, get_requires_for_build_wheel
+
+__all__ = [
+    "build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable", "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel", "prepare_metadata_for_build_editable", "prepare_metadata_for_build_wheel",
+]  # fmt: skip
+
+
+def folders() -> Iterator[Path]:
+    """Yields the folders of packages of the environment that fineline is installed into, as far as a build can know it."""
+    # pip runs the build with the Python of that environment.
+    yield from [Path(sysconfig.get_path(name)) for name in ("platlib", "purelib")]
+    # uv and `python -m build` run it in a new environment, and leave this variable of the active one.
+    if "VIRTUAL_ENV" in os.environ:
+        names = {"base": os.environ["VIRTUAL_ENV"], "platbase": os.environ["VIRTUAL_ENV"]}
+        yield from [Path(sysconfig.get_path(name, "venv", names)) for name in ("platlib", "purelib")]
+    settings = Path(sys.prefix) / "pyvenv.cfg"
+    if not settings.exists() or "include-system-site-packages = true" in settings.read_text().lower():
+        yield Path(site.getusersitepackages())
+        names = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+        yield from [Path(sysconfig.get_path(name, vars=names)) for name in ("platlib", "purelib")]
+
+
+def find_torch() -> None:
+    """Makes the installed PyTorch importable, behind all that the build environment has."""
+    found = next((str(folder) for folder in folders() if (folder / "torch" / "version.py").exists()), None)
+    if found is not None and found not in sys.path:
+        sys.path.append(found)
+
+
+def build_wheel(wheel_directory: str, config_settings: dict | None = None, metadata_directory: str | None = None) -> str:
+    find_torch()
+    return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
+
+
+def build_editable(wheel_directory: str, config_settings: dict | None = None, metadata_directory: str | None = None) -> str:
+    find_torch()
+    return str(build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
+
+
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: dict | None = None) -> str:
+    find_torch()
+    return str(build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings))
+
+
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: dict | None = None) -> str:
+    find_torch()
+    return str(build_meta.prepare_metadata_for_build_editable(metadata_directory, config_settings))
