@@ -30,10 +30,8 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     run.add_argument("-n", "--processes", default="auto", help="of pytest-xdist")
     commands.add_parser("make", parents=[environments], help="makes environments")
     commands.add_parser("table", help="writes the table of README")
-    own, _, others = ((words, "", []) if "--" not in words else (words[: words.index("--")], "--", words[words.index("--") + 1 :]))
-    arguments = parser.parse_args(own)
-    arguments.others = others
-    return arguments
+    own = words.index("--") if "--" in words else len(words)
+    return parser.parse_args(words[:own], argparse.Namespace(others=words[own + 1 :]))
 
 
 def _run(environment: Environment, chosen: list[runs.Chosen], processes: str, others: list[str]) -> list[str]:
