@@ -126,13 +126,15 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.guards.test_a" name="test_fails[1]" time="0.1"><failure message="assert 1 == 2&#10;where">text</failure></testcase>
 <testcase classname="tests.guards.test_a" name="test_fails_twice"><failure message="first" /><error message="at its end" /></testcase>
 <testcase classname="tests.guards.test_a" name="test_skipped"><skipped type="pytest.skip" message="no compiler">text</skipped></testcase>
+<testcase classname="" name="tests.guards.test_b"><skipped message="collection skipped">('/a/b.py', 13, "Skipped: could not import 'x': No module named 'y'")
+</skipped></testcase>
 <testcase classname="tests.guards.test_a" name="test_gap"><skipped type="pytest.xfail" message="not yet" /></testcase>
 </testsuite></testsuites>"""
 
 
 def test_a_report_is_counted_by_tests() -> None:
     passed, failed, skipped = runs.read_report(REPORT)
-    assert passed == 1 and skipped == Counter({"no compiler": 1, "known gap: not yet": 1})
+    assert passed == 1 and skipped == Counter({"no compiler": 1, "could not import 'x': No module named 'y'": 1, "known gap: not yet": 1})
     assert failed == {"tests.guards.test_a::test_fails[1]": "assert 1 == 2", "tests.guards.test_a::test_fails_twice": "first"}
 
 

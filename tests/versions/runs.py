@@ -101,7 +101,9 @@ def read_report(text: str) -> tuple[int, dict[str, str], Counter[str]]:
         if faults:
             failed[f"{case.get('classname')}::{case.get('name')}"] = (faults[0].get("message") or "").partition("\n")[0][:300]
         elif omitted is not None:
-            reason = (omitted.get("message") or "no reason given").partition("\n")[0]
+            # The reason why a whole file is left out is in the text.
+            whole_file = re.search(r"Skipped: (.*)['\"]\)$", (omitted.text or "").strip())
+            reason = whole_file[1] if whole_file is not None else (omitted.get("message") or "no reason given").partition("\n")[0]
             skipped[f"known gap: {reason}" if omitted.get("type") == "pytest.xfail" else reason] += 1
         else:
             passed += 1
