@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(PY) -m p
 NATIVE := $(wildcard src/fineline/native/*.cpp src/fineline/native/*.h)
 ARGS   ?=
 
-.PHONY: help setup demo test bench table fuzz lint wheels test-wheel clean
+.PHONY: help setup demo test bench table fuzz lint wheels test-wheel test-versions versions-table clean
 
 help:
 	@echo "make demo    four Hugging Face models through fineline and torch.compile"
@@ -18,6 +18,8 @@ help:
 	@echo "make fuzz    random programs, for hours     (ARGS=... goes to the fuzzer)"
 	@echo "make wheels  the wheel of this Python and the sources, checked, in dist/"
 	@echo "make test-wheel  the wheel in an environment of its own, beside another PyTorch (BESIDE='torch==2.14.*')"
+	@echo "make test-versions  tests on other Pythons and on the newest PyTorch  (ARGS=... goes to python -m tests.versions run)"
+	@echo "make versions-table  README's table of these, from the runs since"
 	@echo "make clean   removes everything that was built"
 
 setup: $(STAMP)
@@ -43,6 +45,13 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(PY) -m pytest -n auto $(ARGS)
+
+# The environments are kept in .environments/. The core of Python 3.11 is the one in use here.
+test-versions: $(STAMP)
+	@$(PY) -m tests.versions run $(ARGS)
+
+versions-table: $(STAMP)
+	@$(PY) -m tests.versions table
 
 lint: $(STAMP)
 	@$(PY) -m ruff check .
@@ -81,4 +90,4 @@ fuzz: $(STAMP)
 	@$(PY) -m tests.soundness.fuzz $(ARGS)
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/fineline/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .environments build src/*.egg-info src/fineline/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
