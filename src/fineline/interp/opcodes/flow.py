@@ -31,6 +31,9 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 # -- iteration -------------------------------------------------------------------------------------------------------
 def GET_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    if arg and not is_users_class(type(f.stack[-1])) and hasattr(type(f.stack[-1]), "__next__"):
+        # An iterator in C is its own iterator, wherever it comes from.
+        return None
     return iterate(interp, f, f.stack.pop())
 
 
