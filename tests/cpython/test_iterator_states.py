@@ -31,6 +31,14 @@ STATES: dict[str, Callable[[], Iterator[Any]]] = {
 }
 
 
+@pytest.mark.parametrize("items", [[], [1, 2]])
+def test_a_reversed_list_without_items_left_names_its_list(items: list[int]) -> None:
+    it = advanced(reversed(items), len(items))
+    make, (held,), state = iterator_state(it)
+    assert make is reversed and held is items and state == -1
+    assert next(it, None) is None
+
+
 @pytest.mark.parametrize("kind", STATES)
 def test_a_state_makes_the_same_iterator(kind: str) -> None:
     made = STATES[kind]()

@@ -48,6 +48,10 @@ def stand_in(fn: types.FunctionType) -> Callable | None:
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
 
 
+# From Python 3.13 on, a count that is not given is an object of its own.
+_TEXTS_AND_COUNTS = (str, bytes, int, type(getattr(re, "_zero_sentinel", 0)))
+
+
 def _pattern(call: Call) -> Frame | None:
     """Handles the compilation of a pattern in ``re``, which caches its results: the pattern is a constant for a guarded text and flags."""
     pattern, flags = call.values()
@@ -65,7 +69,7 @@ def _pattern(call: Call) -> Frame | None:
 def _replaced(call: Call) -> Frame | None:
     """Handles ``Pattern.sub`` and ``subn``, which run no user code if the replacement is a text."""
     values = call.values()
-    if call.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in (str, bytes, int) for v in values[1:]])):
+    if call.trace.active and not (type(values[0]) is re.Pattern and all([type(v) in _TEXTS_AND_COUNTS for v in values[1:]])):
         raise call.graph_break("FL412", f"{call.fn.__qualname__} calls a function for each match")
     for v in values if call.trace.active else ():
         call.trace.deferred.settle(v)

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Iterator
 from types import CodeType
 
-from fineline.bytecode.instructions import Handler, Instruction, jumps
+from fineline.bytecode.instructions import ITERATOR_AGAIN, Handler, Instruction, jumps
 from fineline.bytecode.lowering import lower
 from fineline.bytecode.version import CURRENT
 from fineline.identity import IdentityMap
@@ -196,7 +196,7 @@ class CodeInfo:
 
     def loop_over(self, ip: int) -> int | None:
         """Returns the FOR_ITER that reads the iterator that is on the stack before instruction ``ip``; None if something else does."""
-        while self.instructions[ip].name in _BEFORE_LOOP:
+        while (instruction := self.instructions[ip]).name in _BEFORE_LOOP or instruction == ITERATOR_AGAIN:
             ip += 1
         return ip if self.instructions[ip].name == "FOR_ITER" else None
 

@@ -7,6 +7,7 @@
 - ``MAKE_TYPE_ALIAS``: replaces the parts of a ``type`` statement (PEP 695) by the alias;
 - ``MAKE_TYPE_PARAMETERS``: in code that makes type parameters, which is not interpreted;
 - ``MAKE_FUNCTION`` with 16 in its argument: the function has a function that gives its annotations (PEP 649);
+- ``GET_ITER`` with 1 as its argument: of what is an iterator already, but for code that is called by hand (3.13);
 - ``CONVERT_VALUE``: replaces a value by its ``str()``, ``repr()`` or ``ascii()``.
 """
 
@@ -32,6 +33,9 @@ class Handler(NamedTuple):
     target: int
     depth: int
     lasti: bool
+
+
+ITERATOR_AGAIN = Instruction("GET_ITER", 1)
 
 
 def jumps(name: str) -> bool:

@@ -76,6 +76,8 @@ class Version(NamedTuple):
     wordings: Mapping[str, str] = MappingProxyType({})
     # Whether all calls of ``locals()`` in a frame give the same dict.
     one_namespace: bool = True
+    # Whether a class method binds what it wraps by the latter's ``__get__``, such as that of a property.
+    class_methods_bind: bool = True
     # Whether ``throw`` of a generator warns about separate arguments for the class, the value and the traceback.
     warns_of_parts: bool = True
     # Whether a StopIteration thrown into a generator that has not begun becomes a RuntimeError too.

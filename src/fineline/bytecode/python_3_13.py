@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fineline.bytecode import python_3_12
+from fineline.bytecode.instructions import ITERATOR_AGAIN
 from fineline.bytecode.lowering import Reading, Replacement, Rule, becomes, renamed, shifted
 
 
@@ -71,6 +72,14 @@ def popped(reading: Reading, k: int) -> Replacement:
     return () if k and reading.instructions[k - 1].name == "END_FOR" else (("POP_TOP", 0),), 1
 
 
+def iterator(reading: Reading, k: int) -> Replacement:
+    """A comprehension asks the iterator that it got for an iterator again."""
+    of_generator = k > 0 and reading.instructions[k - 1] == ("LOAD_FAST", 0) and reading.code.co_varnames[:1] == (".0",)
+    inlined = k > 1 and reading.instructions[k - 1] == ("SWAP", 2) and reading.instructions[k - 2] in _EMPTY
+    return (ITERATOR_AGAIN if of_generator or inlined else ("GET_ITER", 0),), 1
+
+
+_EMPTY = (("BUILD_LIST", 0), ("BUILD_SET", 0), ("BUILD_MAP", 0))
 _ASK = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"})
 
 RULES: Mapping[str, Rule] = MappingProxyType({
@@ -79,6 +88,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     "CONVERT_VALUE": converted,
     "FORMAT_SIMPLE": becomes(("FORMAT_VALUE", 0)),
     "FORMAT_WITH_SPEC": becomes(("FORMAT_VALUE", 4)),
+    "GET_ITER": iterator,
     "LOAD_CONST": constant,
     "LOAD_FAST": load,
     "LOAD_FAST_LOAD_FAST": load_load,
@@ -94,5 +104,6 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     "TO_BOOL": truth,
 })  # fmt: skip
 CHECKS = python_3_12.VERSION.checks | {"CALL_KW"}
+WORDINGS: Mapping[str, str] = MappingProxyType({text: own for text, own in python_3_12.WORDINGS.items() if not text.startswith("iter(")})
 
-VERSION = python_3_12.VERSION._replace(rules=RULES, checks=CHECKS, one_namespace=False)
+VERSION = python_3_12.VERSION._replace(rules=RULES, checks=CHECKS, wordings=WORDINGS, one_namespace=False, class_methods_bind=False)

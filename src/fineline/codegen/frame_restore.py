@@ -8,6 +8,7 @@ from typing import Any
 from fineline.codegen.frame_state import Carried, Const, DeliveryShape, FrameState, GeneratorRef, Object, Reduced, Root
 from fineline.cpython.iterator_states import set_iterator_state
 from fineline.cpython.polyfill_iterators import RangeIterator
+from fineline.cpython.protocols import method_of
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery
 from fineline.interp.interpreter import Interpreter
@@ -114,7 +115,7 @@ class _Restorer:
             obj = objects[at] = CellType()
             obj.cell_contents = value(parts[0])
         elif kind == "method":
-            obj = objects[at] = MethodType(value(parts[0]), value(parts[1]))
+            obj = objects[at] = method_of(value(parts[0]), value(parts[1]))
         elif t is list:
             obj = objects[at] = []
             obj.extend([value(x) for x in parts])

@@ -16,6 +16,7 @@ import torch
 
 from fineline.codegen.program_text import ProgramText
 from fineline.cpython.iterator_states import NoState, iterator_state, set_iterator_state
+from fineline.cpython.protocols import method_of
 from fineline.frames.frame import InterpretedGenerator
 from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
@@ -138,7 +139,8 @@ def _function(r: ProgramText, v: types.FunctionType) -> str:
 def _method(r: ProgramText, v: types.MethodType) -> str:
     if is_method_of_stand_in(v):
         return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
-    return r.statement("method", f"{r.constant(types.MethodType, 'MethodType')}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
+    make = types.MethodType if callable(v.__func__) else method_of
+    return r.statement("method", f"{r.constant(make, make.__name__)}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
 
 
 def _cell(r: ProgramText, v: types.CellType) -> str:

@@ -6,6 +6,7 @@ The iterators of itertools warn from Python 3.12 on when they are asked, and fro
 from __future__ import annotations
 
 import builtins
+import gc
 import itertools
 from collections.abc import Callable
 from types import FunctionType
@@ -13,6 +14,7 @@ from typing import Any
 
 # Whether the iterators of itertools have a state. If not, captured code makes stand-ins in Python instead of them.
 STATES_OF_ITERTOOLS: bool = hasattr(itertools.chain, "__setstate__")
+REVERSED_LIST: type = type(reversed([]))
 
 
 class NoState(TypeError):
@@ -38,4 +40,7 @@ def iterator_state(it: Any) -> tuple[Any, ...]:
     if not STATES_OF_ITERTOOLS and type(it).__module__ == "itertools":
         raise NoState(f"Python does not tell where a {type(it).__name__} is")
     found: tuple[Any, ...] = _reduced(it)
+    if len(found) == 2 and type(it) is REVERSED_LIST and (held := gc.get_referents(it)):
+        # From Python 3.13 on, C no longer names the list of one that has given all items, or that was made when the list was empty.
+        return reversed, (held[0],), -1
     return found

@@ -9,7 +9,7 @@ import sys
 from abc import ABCMeta
 from array import array
 from collections import deque
-from types import MethodWrapperType
+from types import MethodType, MethodWrapperType
 from typing import Any
 
 import torch
@@ -41,6 +41,11 @@ def native_binary(op: Any, a: Any, b: Any) -> Any:
 
 def same(value: Any) -> Any:
     return value
+
+
+def method_of(fn: Any, obj: Any) -> MethodType:
+    """Returns a method, also of what can't be called: from Python 3.13 on, C makes one of whatever a class method wraps."""
+    return MethodType(fn, obj) if callable(fn) else classmethod(fn).__get__(None, obj)
 
 
 def of_frame(frame: Any, name: str) -> Any:

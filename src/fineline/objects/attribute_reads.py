@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import OF_TYPE
+from fineline.cpython.protocols import method_of
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a, is_users_class
@@ -500,8 +502,10 @@ def get_static(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: 
 
 
 def bind_class_method(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
-    """Binds a class method to the class; the object that it wraps may be a descriptor itself, such as a property."""
+    """Binds a class method to the class; up to Python 3.12, the object that it wraps may be a descriptor itself, such as a property."""
     inner: Any = interp.class_value(descr.__func__)
+    if not CURRENT.class_methods_bind:
+        return interp.finish(f, method_of(inner, cls), then)
     if is_a(inner, property):
         return interp.call(f, inner.fget, [cls], None, then)
     getter = raw_lookup(type(inner), "__get__")

@@ -24,9 +24,12 @@ from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.tracing.identity_guards import shown_by
 from fineline.tracing.interp import Call, Handler, Interp
+from fineline.tracing.lessons import EagerFunction
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.tracebacks import traceback_of
 
+# Functions that only read a mapping, and do not give it back.
+_READERS = (sorted, list, tuple, set, frozenset, dict, len)
 REFERENT = weakref.ref.__call__
 
 
@@ -94,6 +97,20 @@ def _get_frame(call: Call) -> Frame | None:
     return c_calls.call_c(call)
 
 
+def _reads_at_once(call: Call) -> bool:
+    """Returns whether the value of an attribute read is a mapping that the next instruction only reads: nothing else gets it."""
+    f = call.frame
+    following = f.info.instructions[f.ip : f.ip + 2]
+    match [name for name, _ in following]:
+        case ["GET_ITER" | "CONTAINS_OP" | "DICT_UPDATE" | "DICT_MERGE", *_] | ["LOAD_CONST" | "LOAD_FAST" | "LOAD_GLOBAL" | "LOAD_DEREF", "BINARY_SUBSCR"]:
+            return call.then is None
+        case ["CALL", *_]:
+            return call.then is None and following[0].arg == 1 and any([f.stack[-1] is reader for reader in _READERS])
+        case ["LOAD_METHOD", *_]:
+            return call.then is None and f.info.names[following[0].arg] in ("get", "copy")
+    return False
+
+
 def _of_frame(call: Call) -> Frame | None:
     """Delivers the line or the variables of a frame: for a stand-in frame, those of the interpreter's frame."""
     interp, f, (frame, name) = call.interp, call.frame, call.args
@@ -104,6 +121,11 @@ def _of_frame(call: Call) -> Frame | None:
         if found is None or not found.extras.whole:
             _look_at(interp, f)
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
+            raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
+        if not CURRENT.one_namespace and not _reads_at_once(call):
+            text = f"what .f_locals gives writes through to the variables of {found.info.code.co_qualname}, and is used for more than one read"
+            interp.lessons.functions.leave(found.info.code, EagerFunction(True, "FL439", text))
+            text += "; from the next call on that function runs in Python"
             raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
         if found.info.code not in interp.lessons.functions.inspected:
             _look_at(interp, f)
@@ -179,7 +201,7 @@ def _call_weakref(call: Call) -> Frame | None:
 def _refer(call: Call) -> Frame | None:
     """Handles ``weakref.ref`` of an existing object without another weak reference, which CPython would return again."""
     trace, args = call.trace, call.args
-    plain = len(args) == 1 and not call.kwargs and args[0] in trace.sources and type(args[0]).__weakrefoffset__ > 0
+    plain = len(args) == 1 and not call.kwargs and args[0] in trace.sources and type(args[0]).__weakrefoffset__ != 0
     if trace.active and plain and (is_a(args[0], dict) or c_access.hashable(args[0])):
         known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
         if not known or known[0] in trace.made:

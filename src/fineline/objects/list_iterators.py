@@ -10,6 +10,7 @@ import gc
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from fineline.cpython.iterator_states import iterator_state
 from fineline.guards.source import Source
 from fineline.identity import IdentityMap
 from fineline.objects.iterator_stand_ins import Recipe
@@ -31,7 +32,7 @@ def unread_lists(trace: SegmentTrace, it: Any) -> list[Unread]:
     """Returns the iterators over unread lists among ``it`` and the iterators that it reads."""
     found = []
     for each in list_iterators(it):
-        _, (held,), *state = each.__reduce__()
+        _, (held,), *state = iterator_state(each)
         src = trace.sources.get(held) if state else None
         if src is not None and held not in trace.containers.expanded:
             found.append(Unread(each, held, src, state[0]))
@@ -105,14 +106,15 @@ def _next_of_one(trace: SegmentTrace, it: Any, inner: Any) -> Any:
 def _taken(trace: SegmentTrace, unread: Unread) -> list[Any]:
     """Guards the items taken from a list since ``unread`` was noted, and its length if it has ended; returns the items."""
     held, src = unread.held, unread.source
-    state = unread.iterator.__reduce__()[2:]
+    state = iterator_state(unread.iterator)[2:]
     if type(unread.iterator) is REVERSED_ITERATOR:
         # Guards each item by its distance from the end, so that the length may vary.
         places = range(unread.at, state[0] if state else -1, -1)
         items = [trace.read(held[i], trace.guards.access(src, "member", ItemFromEnd(i - len(held)), held[i])) for i in places]
     else:
         items = [trace.read(v, trace.guards.access(src, "index", unread.at + n, v)) for n, v in enumerate(held[unread.at : state[0] if state else None])]
-    if not state:
+    # A reversed iterator without items left ends at its next step; Python 3.13 does not tell whether it has made that.
+    if not state or unread.at < 0:
         trace.guards.check(src, "len", list.__len__(held))
     return items
 

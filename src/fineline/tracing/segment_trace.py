@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.cpython.iterator_states import iterator_state
 from fineline.cpython.numpy_scalars import NUMBERS
 from fineline.fx.body_recorder import Part
 from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
@@ -330,7 +331,7 @@ class SegmentTrace:
         """
         if type(obj) in LIST_READERS:
             for it in list_iterators(obj):
-                self.expand(it.__reduce__()[1][0], deep, ordered, within)
+                self.expand(iterator_state(it)[1][0], deep, ordered, within)
             return
         src = self.sources.get(obj)
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:

@@ -321,7 +321,13 @@ HELD: list[object] = []
 def test_one_search_finds_what_holds_them(outside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each looks through all objects there are, whose number has nothing to do with the function's: only for what others hold besides the result."""
     searches, search = [], gc.get_referrers
-    monkeypatch.setattr(gc, "get_referrers", lambda *olds: searches.append(len(olds)) or search(*olds))
+
+    def noted(*olds: object) -> list:
+        searches.append(len(olds))
+        # The tuple of the arguments holds them too.
+        return [holder for holder in search(*olds) if holder is not olds]
+
+    monkeypatch.setattr(gc, "get_referrers", noted)
 
     def begun(x: torch.Tensor, n: int) -> list:
         found = [items(x) for _ in range(n)]

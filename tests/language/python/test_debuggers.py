@@ -411,7 +411,9 @@ def test_set_trace_is_such_a_call(tmp_path: Path) -> None:
     path.write_text(SCRIPT)
     done = subprocess.run([sys.executable, str(path)], input=LOOK * CALLS, capture_output=True, text=True, check=True)
     assert done.stdout.count("('seen', ['x', 'y'])") == CALLS
-    assert done.stdout.count(f"> {path}(7)fn()") == CALLS
+    # Python 3.13 stops in the line of the call, older ones after it.
+    line = 6 if sys.version_info >= (3, 13) else 7
+    assert done.stdout.count(f"> {path}({line})fn()") == CALLS
 
 
 def test_stepping_goes_on_in_the_users_code() -> None:

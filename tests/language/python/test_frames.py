@@ -133,6 +133,49 @@ def test_variables_that_are_gone_are_refused() -> None:
         assert compiled(t(i))[1] == fn(t(i))[1] == ["x", "y"]
 
 
+def put(name, value):
+    sys._getframe(1).f_locals[name] = value
+
+
+def written(x):
+    y = 1
+    put("y", 5)
+    return x * y
+
+
+def written_in_what_is_called(x):
+    return written(x + 1) + 1
+
+
+def kept(x):
+    names = sys._getframe().f_locals
+    y = x + 1
+    names["x"] = x * 2
+    return names["y"] is y, len(names), x
+
+
+def read_alone(x):
+    names = {**sys._getframe().f_locals}
+    frame, y = sys._getframe(), x * 2
+    return y, names, frame.f_locals["y"], "y" in frame.f_locals, frame.f_locals.get("z"), [*sorted(frame.f_locals)]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="up to Python 3.12, writes into f_locals change no variable")
+@pytest.mark.parametrize("fn", [written, written_in_what_is_called, kept])
+def test_writes_through_to_variables_are_refused_once(fn) -> None:
+    compiled = fineline.compile(fn, backend="eager")
+    with pytest.raises(Unsupported, match="FL439"):
+        compiled(t(0))
+    for i in range(3):
+        assert str(compiled(t(i))) == str(fn(t(i)))
+
+
+def test_a_read_alone_is_not_refused() -> None:
+    compiled = fineline.compile(read_alone, backend="eager")
+    for i in range(3):
+        assert str(compiled(t(i))) == str(read_alone(t(i)))
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_frames(program: Program, twin: str) -> None:
     check(program, twin)

@@ -31,6 +31,11 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 # -- iteration -------------------------------------------------------------------------------------------------------
 def GET_ITER(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    t = type(f.stack[-1])
+    if arg and t is not InterpretedGenerator and hasattr(t, "__next__"):
+        if type(special_method(interp.trace, t, "__iter__")) is types.WrapperDescriptorType:
+            # An iterator in C is its own iterator, wherever it comes from.
+            return None
     return iterate(interp, f, f.stack.pop())
 
 
