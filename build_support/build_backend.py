@@ -12,8 +12,16 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from setuptools import build_meta
-from setuptools.build_meta import build_sdist, get_requires_for_build_editable, get_requires_for_build_sdist, get_requires_for_build_wheel
+from setuptools.build_meta import (
+    build_editable,
+    build_sdist,
+    build_wheel,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
 
 __all__ = [
     "build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable", "get_requires_for_build_sdist",
@@ -43,21 +51,5 @@ def find_torch() -> None:
         sys.path.append(found)
 
 
-def build_wheel(wheel_directory: str, config_settings: dict | None = None, metadata_directory: str | None = None) -> str:
-    find_torch()
-    return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
-
-
-def build_editable(wheel_directory: str, config_settings: dict | None = None, metadata_directory: str | None = None) -> str:
-    find_torch()
-    return str(build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
-
-
-def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: dict | None = None) -> str:
-    find_torch()
-    return str(build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings))
-
-
-def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: dict | None = None) -> str:
-    find_torch()
-    return str(build_meta.prepare_metadata_for_build_editable(metadata_directory, config_settings))
+# Each of the hooks runs setup.py.
+find_torch()
