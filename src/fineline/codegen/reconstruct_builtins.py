@@ -139,7 +139,7 @@ def _function(r: ProgramText, v: types.FunctionType) -> str:
 def _method(r: ProgramText, v: types.MethodType) -> str:
     if is_method_of_stand_in(v):
         return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
-    make = types.MethodType if callable(v.__func__) else method_of
+    make: Any = types.MethodType if callable(v.__func__) else method_of
     return r.statement("method", f"{r.constant(make, make.__name__)}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
 
 

@@ -45,7 +45,10 @@ def same(value: Any) -> Any:
 
 def method_of(fn: Any, obj: Any) -> MethodType:
     """Returns a method, also of what can't be called: from Python 3.13 on, C makes one of whatever a class method wraps."""
-    return MethodType(fn, obj) if callable(fn) else classmethod(fn).__get__(None, obj)
+    if callable(fn):
+        return MethodType(fn, obj)
+    made: Any = classmethod(fn).__get__(None, obj)
+    return made
 
 
 def of_frame(frame: Any, name: str) -> Any:

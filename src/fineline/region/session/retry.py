@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from types import CodeType
+from typing import Any
 
 from torch import Tensor
 
@@ -83,7 +84,8 @@ def given_up(region: CapturingRegion, error: str, text: str) -> None:
     if text and error in HOPELESS and not region.lessons.eager_sites:
         region.eager.always(text)
     if error == "FL439":
-        left = region.lessons.functions.eager.get(getattr(region.fn, "__code__", None))
+        code: Any = getattr(region.fn, "__code__", None)
+        left = region.lessons.functions.eager.get(code)
         if left is not None:
             region.eager.always(left.reason)
         start_anew(region)
