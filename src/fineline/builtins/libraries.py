@@ -49,7 +49,7 @@ def stand_in(fn: types.FunctionType) -> Callable | None:
 
 
 # From Python 3.13 on, a count that is not given is an object of its own.
-_TEXTS_AND_COUNTS = (str, bytes, int, type(getattr(re, "_zero_sentinel", 0)))
+_TEXTS_AND_COUNTS = (str, bytes, int, type((re.sub.__kwdefaults__ or {}).get("count", 0)))
 
 
 def _pattern(call: Call) -> Frame | None:

@@ -139,8 +139,8 @@ def _function(r: ProgramText, v: types.FunctionType) -> str:
 def _method(r: ProgramText, v: types.MethodType) -> str:
     if is_method_of_stand_in(v):
         return r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v)
-    make: Any = types.MethodType if callable(v.__func__) else method_of
-    return r.statement("method", f"{r.constant(make, make.__name__)}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
+    make = r.constant(types.MethodType, "MethodType") if callable(v.__func__) else r.constant(method_of, "method_of")
+    return r.statement("method", f"{make}({r.expr(v.__func__)}, {r.expr(v.__self__)})", v)
 
 
 def _cell(r: ProgramText, v: types.CellType) -> str:

@@ -43,12 +43,9 @@ def same(value: Any) -> Any:
     return value
 
 
-def method_of(fn: Any, obj: Any) -> MethodType:
+def method_of(fn: Any, obj: Any) -> Any:
     """Returns a method, also of what can't be called: from Python 3.13 on, C makes one of whatever a class method wraps."""
-    if callable(fn):
-        return MethodType(fn, obj)
-    made: Any = classmethod(fn).__get__(None, obj)
-    return made
+    return MethodType(fn, obj) if callable(fn) else classmethod(fn).__get__(None, obj)
 
 
 def of_frame(frame: Any, name: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from types import CodeType
-from typing import Any
 
 from torch import Tensor
 
@@ -84,10 +83,9 @@ def given_up(region: CapturingRegion, error: str, text: str) -> None:
     if text and error in HOPELESS and not region.lessons.eager_sites:
         region.eager.always(text)
     if error == "FL439":
-        code: Any = getattr(region.fn, "__code__", None)
-        left = region.lessons.functions.eager.get(code)
-        if left is not None:
-            region.eager.always(left.reason)
+        code = getattr(region.fn, "__code__", None)
+        if code in region.lessons.functions.eager:
+            region.eager.always(region.lessons.functions.eager[code].reason)
         start_anew(region)
 
 
