@@ -97,7 +97,7 @@ class Program:
     breaks: bool = False  # more than one graph per capture is to be expected
     backward: bool = True  # differentiate what the call returns, where possible
     one_by_one: bool = False  # ... tensor after tensor: the operators of several threads have no order, nor has the sum of their gradients
-    steady: bool = True  # has the same graph breaks in each run, and so a golden line: where threads wait for each other it may not
+    steady: bool = True  # has the same graph breaks in each run, and so a golden line: not where threads wait, or texts contain addresses
     tolerance: float = 0.0
     twins: tuple[str, ...] | None = None  # only these
     repeats: bool = False  # operators run twice at a capture that turns to the other mode, or tries in vain to make a graph
