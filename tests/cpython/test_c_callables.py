@@ -166,7 +166,7 @@ def leaves_to_c(handler: Any, seen: set[int]) -> bool:
         if any(a.argval == "c_calls" and b.argval == "call_c" for a, b in itertools.pairwise(found)):
             return True
         named = [handler.__globals__.get(i.argval) for i in found if i.opname == "LOAD_GLOBAL"]
-        if any(leaves_to_c(fn, seen) for fn in named if isinstance(fn, types.FunctionType) and fn.__module__.startswith("fineline.")):
+        if any(leaves_to_c(fn, seen) for fn in named if isinstance(fn, types.FunctionType) and (fn.__module__ or "").startswith("fineline.")):
             return True
     return False
 
