@@ -102,9 +102,8 @@ _FUNCTIONS = frozenset(" ".join(_HOMES.values()).split())
 class _Unloaded(types.ModuleType):
     """The package until a public name is read, so that the command line prints help and completes words without PyTorch.
 
-    The first read of a public name sets all public names. Their modules load in 0.07 s, and test the native core; the engine, which takes 0.9 s, is
-    loaded by the first call of a compiled function. After that read the package is a plain
-    module, because captured code reads names from it.
+    The first read of a public name sets all public names. Their modules load in 0.07 s, and test the native core. The first call of a compiled
+    function loads the engine, in 0.9 s. After the first read the package is a plain module, because captured code reads names from it.
     """
 
     def __getattr__(self, name: str) -> Any:

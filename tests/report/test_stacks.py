@@ -171,12 +171,16 @@ class Odd:
         return 1
 
 
+def declared(x):
+    return x
+
+
 # The program, and what of fineline's own decides its graph break: an entry of the table of refusals, or a built-in rule.
 UNRULED = {
     "a shape by data": (lambda x: x[x > 0].sum(), "built-in FL508 at fineline/refusals.toml"),
     "nonzero": (lambda x: x.nonzero() + 1, "built-in FL508 at fineline/refusals.toml"),
     "a key with its own hash": (lambda x: ({Odd(): 1}, x + 1)[1], "built-in FL419 at fineline/refusals.toml"),
-    "a declaration": (lambda x: (fineline.allow_in_graph(item), x + 1)[1], "functions of fineline's that declare"),
+    "a declaration": (lambda x: (fineline.allow_in_graph(declared), x + 1)[1], "functions of fineline's that declare"),
     "code made from text": (lambda x: (exec("1"), x + 1)[1], "at fineline/"),
     "an unknown method": (lambda x: (__import__("zlib").compress(b"a"), x + 1)[1], "C code"),
     "a file": (lambda x: (open(__file__).close(), x + 1)[1], "at fineline/"),

@@ -414,8 +414,8 @@ class FrameStateBuilder:
     def _local(self, held: Sequence[Any], i: int, inside: bool = False, at: Number | None = None) -> Any:
         """Returns the part for ``held[i]``, in a variable, on the stack or in a tuple. A tuple is rebuilt, unless another holder could notice.
 
-        The caller does not pass the value itself: a Python call adds a reference if the process has a hook for the evaluation of frames,
-        as it has after the first call of a function of torch.compile and in some debuggers.
+        The caller does not pass the value itself: the caller of a Python function also refers to the arguments if the process has a hook for
+        the evaluation of frames (PEP 523). torch.compile leaves its hook behind after an error, and debuggers have one.
         """
         v = held[i]
         if at in self.loop_numbers and (type(v) in COUNTERS or type(v) in SYMBOLIC):

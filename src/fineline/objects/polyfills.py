@@ -27,12 +27,13 @@ from fineline.cpython import polyfill_iterators as i
 from fineline.cpython import polyfill_itertools as t
 from fineline.cpython import protocols
 from fineline.cpython.library_sources import python_functions
+from fineline.tables import attributes
 
 
 def _in_python(module: ModuleType, accelerator: str, names: str) -> Mapping[Callable[..., Any], Callable[..., Any]]:
     """Returns the library's own Python versions of the C functions with these names."""
     found = python_functions(module, accelerator)
-    return MappingProxyType({getattr(module, name): found[name] for name in names.split() if name in found and hasattr(module, name)})
+    return MappingProxyType({fn: found[name] for name in names.split() if name in found for fn in attributes(module, name)})
 
 
 def _of_lists(in_c: Callable[..., Any], in_python: Callable[..., Any]) -> Callable[..., Any]:

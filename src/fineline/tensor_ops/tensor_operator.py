@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from fineline.kinds import is_a
 from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import holds, settle_all
+from fineline.tables import is_replaced
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.composites import CompositeWatch
 from fineline.tensor_ops.data_dependent_shapes import by_data, may_be_by_data, splits
@@ -62,16 +64,33 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
         return "call_method", "new_empty"
     t = type(fn)
     written = t is types.FunctionType and fn.__qualname__.startswith(("Tensor.", "TensorBase."))
-    if (t in METHODS or (written and getattr(Tensor, fn.__name__, None) is fn)) and (not args or is_a(args[0], Tensor)):
-        return "call_method", fn.__name__
-    if is_a(fn, torch.jit.ScriptFunction):
+    if (t in METHODS or written) and (not args or is_a(args[0], Tensor)):
+        found = getattr(Tensor, fn.__name__, None)
+        if is_replaced(found):
+            return "call_function", _held(fn)
+        if t in METHODS or found is fn:
+            return "call_method", fn.__name__
+    return "call_function", _held(fn) if is_a(fn, torch.jit.ScriptFunction) or _path_leads_elsewhere(fn) else fn
 
-        def scripted(*args: Any, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs)
 
-        # FX writes a target from torch as a path, which would be the path of the function's class.
-        return "call_function", scripted
-    return "call_function", fn
+def _path_leads_elsewhere(fn: Any) -> bool:
+    """Returns whether somebody has replaced ``fn``, a function of PyTorch's, in the module that it is from."""
+    home = str(getattr(fn, "__module__", ""))
+    return home.partition(".")[0] == "torch" and is_replaced(getattr(sys.modules.get(home), getattr(fn, "__name__", ""), fn))
+
+
+def _held(fn: Any) -> Callable[..., Any]:
+    """Returns a function that calls ``fn``, for the code that FX writes of a graph.
+
+    There, a target from torch is a path. It leads to the class of a scripted function. If somebody's wrapper has replaced a function, it leads to
+    the wrapper, whose code is captured, and would run again.
+    """
+
+    def held(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    held.__name__ = fn.__name__
+    return held
 
 
 def _history_grows(args: Any, kwargs: dict | None) -> bool:
