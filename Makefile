@@ -59,6 +59,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	@$(PY) -m benchmarks.trivial
+	@$(PY) -m benchmarks.import_time
 	@$(PY) -m benchmarks.memory
 	@$(PY) -m benchmarks.steady_inductor
 	@$(PY) -m benchmarks.steady_inductor --train
