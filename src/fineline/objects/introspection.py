@@ -123,7 +123,7 @@ def _of_frame(call: Call) -> Frame | None:
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
             raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
         if not CURRENT.one_namespace and not _reads_at_once(call):
-            text = f"what .f_locals gives writes through to the variables of {found.info.code.co_qualname}, and is used for more than one read"
+            text = f"what .f_locals gives writes through to the variables of {found.info.code.co_qualname}, and this use may write"
             interp.lessons.functions.leave(found.info.code, EagerFunction(True, "FL439", text))
             text += "; from the next call on that function runs in Python"
             raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
