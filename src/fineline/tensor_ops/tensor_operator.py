@@ -34,6 +34,7 @@ from fineline.tensor_ops.size_arguments import SUBSCRIPTS, subscript
 from fineline.tensor_ops.speculation import settle_raising, writes_outside, writes_too_soon
 from fineline.tensor_ops.symbolic_forms import form_of
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
+from fineline.torch_facts.callables import CallByReference
 from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, differing
@@ -67,30 +68,16 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
     if (t in METHODS or written) and (not args or is_a(args[0], Tensor)):
         found = getattr(Tensor, fn.__name__, None)
         if is_replaced(found):
-            return "call_function", _held(fn)
+            return "call_function", CallByReference(fn)
         if t in METHODS or found is fn:
             return "call_method", fn.__name__
-    return "call_function", _held(fn) if is_a(fn, torch.jit.ScriptFunction) or _path_leads_elsewhere(fn) else fn
+    return "call_function", CallByReference(fn) if is_a(fn, torch.jit.ScriptFunction) or _path_leads_elsewhere(fn) else fn
 
 
 def _path_leads_elsewhere(fn: Any) -> bool:
     """Returns whether somebody has replaced ``fn``, a function of PyTorch's, in the module that it is from."""
     home = str(getattr(fn, "__module__", ""))
     return home.partition(".")[0] == "torch" and is_replaced(getattr(sys.modules.get(home), getattr(fn, "__name__", ""), fn))
-
-
-def _held(fn: Any) -> Callable[..., Any]:
-    """Returns a function that calls ``fn``, for the code that FX writes of a graph.
-
-    There, a target from torch is a path. It leads to the class of a scripted function. If somebody's wrapper has replaced a function, it leads to
-    the wrapper, whose code is captured, and would run again.
-    """
-
-    def held(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
-
-    held.__name__ = fn.__name__
-    return held
 
 
 def _history_grows(args: Any, kwargs: dict | None) -> bool:

@@ -147,10 +147,34 @@ COVERED_QUERIES: frozenset[Callable[..., Any]] = frozenset(
 METADATA_WHEN_BARE: frozenset[Callable[..., Any]] = frozenset({torch.Tensor.type})
 """Class `op`, but `metadata` when called without arguments."""
 
+class CallByReference:
+    """A target in a graph that calls a function of PyTorch's by reference. Its class is that of the function.
+
+    FX writes the function itself as a path. That leads to the class of a scripted function, and to a wrapper that somebody has put in the
+    place of a function or a method: the code of the wrapper is captured, and would run again.
+    """
+
+    __slots__ = ("__name__", "fn")
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn, self.__name__ = fn, fn.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return is_a(other, CallByReference) and self.fn is other.fn
+
+    def __hash__(self) -> int:
+        return id(self.fn)
+
+
 def classify_torch(fn: object) -> str | None:
     """Returns the class of a PyTorch callable (a function, an unbound method, a type, an operator), or None if it is not known."""
     kind = _TABLE.get(fn)
     if kind is None and type(fn) is not types.FunctionType:
+        if is_a(fn, CallByReference):
+            return classify_torch(fn.fn)
         if is_a(fn, OpOverload):
             return _operator(fn)
         if is_a(fn, OpOverloadPacket):

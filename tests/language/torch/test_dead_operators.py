@@ -15,6 +15,8 @@ from tests.oracle import Program, Step, Table, check
 
 table = Table()
 BEHIND = {"backend": "aot_eager"}
+# torch_geometric, which other tests import, replaces the name.
+INDEX_SELECT = torch.index_select
 Operator = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]
 
 
@@ -46,7 +48,7 @@ def in_a_view(x, i, m):
 OPERATORS: dict[str, Operator] = {
     "an index": lambda x, i, m: x[i],
     "two indices": lambda x, i, m: m[i, i],
-    "index_select": lambda x, i, m: torch.index_select(x, 0, i),
+    "index_select": lambda x, i, m: INDEX_SELECT(x, 0, i),
     "gather": lambda x, i, m: x.gather(0, i),
     "take_along_dim": lambda x, i, m: torch.take_along_dim(x, i, 0),
     "embedding": lambda x, i, m: F.embedding(i, m),

@@ -40,6 +40,25 @@ def counted(fn: Callable, calls: list[str]) -> Callable:
     return wrapper
 
 
+def test_an_operator_behind_a_wrapper_that_nobody_needs_raises() -> None:
+    """As torch_geometric wraps index_select. A compiler drops the operator, and the user's code handles its error."""
+
+    def fn(x: Tensor, i: Tensor) -> tuple[Tensor, str]:
+        try:
+            torch.index_select(x, 0, i)
+        except IndexError:
+            return x - 1, "out"
+        return x * 2, "in"
+
+    for name, replaced in (("index_select", True), ("sin", False)):
+        with mock.patch.object(torch, name, counted(getattr(torch, name), [])):
+            compiled = fineline.compile(fn, backend="aot_eager")
+            for n in (1, 2, 7, 1, 9, 2):
+                expected, found = fn(t(0, 4), torch.tensor([n])), compiled(t(0, 4), torch.tensor([n]))
+                assert torch.equal(expected[0], found[0]) and expected[1] == found[1], (n, replaced)
+            assert len(fineline.report(compiled).graphs) == 1 and not fineline.report(compiled).breaks
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_wrapper_runs_as_often_as_in_eager_code(place: str) -> None:
     owner, name, fn = PLACES[place]
