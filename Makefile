@@ -8,13 +8,14 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(PY) -m p
 NATIVE := $(wildcard src/fineline/native/*.cpp src/fineline/native/*.h)
 ARGS   ?=
 
-.PHONY: help setup demo test bench table fuzz lint wheels test-wheel test-versions versions-table clean
+.PHONY: help setup demo test bench coverage table fuzz lint wheels test-wheel test-versions versions-table clean
 
 help:
 	@echo "make demo    four Hugging Face models through fineline and torch.compile"
 	@echo "make test    all tests                      (ARGS=... goes to pytest)"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   all benchmarks, then the table (ARGS=... goes to the zoo's: --models a,b --modes infer)"
+	@echo "make coverage  operators captured and run eagerly, beside torch.compile (ARGS=... --programs TwoTensor,NumPy)"
 	@echo "make fuzz    random programs, for hours     (ARGS=... goes to the fuzzer)"
 	@echo "make wheels  the wheel of this Python and the sources, checked, in dist/"
 	@echo "make test-wheel  the wheel in an environment of its own, beside another PyTorch (BESIDE='torch==2.14.*')"
@@ -37,7 +38,7 @@ $(STAMP): pyproject.toml setup.py $(CONSTRAINTS) $(NATIVE)
 	@$(PIP) install $(EXACT) $(TORCH)
 	@echo "Installing the models' libraries and the tools, and building fineline's native core"
 	@$(PIP) install 'setuptools>=77' wheel ninja
-	@$(PIP) install $(EXACT) --no-build-isolation -e '.[test,zoo]'
+	@$(PIP) install $(EXACT) --no-build-isolation -e '.[test,zoo,libraries]'
 	@touch $@
 
 demo: $(STAMP)
@@ -70,6 +71,9 @@ bench: $(STAMP)
 
 table: $(STAMP)
 	@$(PY) -m benchmarks.table
+
+coverage: $(STAMP)
+	@$(PY) -m benchmarks.coverage $(ARGS)
 
 # One wheel serves all supported releases of PyTorch: their private layouts are alike, and the core tests itself at import. It finds
 # PyTorch's libraries where PyTorch has loaded them, so they are left out of it.

@@ -29,13 +29,23 @@ __all__ = [
 ]  # fmt: skip
 
 
+def environments() -> Iterator[Path]:
+    """Yields the environments that may be the target where uv or `python -m build` runs the build, with the Python of a new environment."""
+    # `build` leaves it as it was; uv says its own environment.
+    yield from [Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if name in os.environ]
+    # An active environment is on the path too.
+    yield from [Path(folder).parent for folder in os.environ.get("PATH", "").split(os.pathsep) if folder and Path(folder, "..", "pyvenv.cfg").exists()]
+    # uv takes this one where none is active.
+    if "UV" in os.environ and "PWD" in os.environ:
+        yield from [folder / ".venv" for folder in (Path(os.environ["PWD"]), *Path(os.environ["PWD"]).parents)]
+
+
 def folders() -> Iterator[Path]:
     """Yields the folders of packages of the environment that fineline is installed into, as far as a build can know it."""
     # pip runs the build with the Python of that environment.
     yield from [Path(sysconfig.get_path(name)) for name in ("platlib", "purelib")]
-    # uv and `python -m build` run it in a new environment, and leave this variable of the active one.
-    if "VIRTUAL_ENV" in os.environ:
-        names = {"base": os.environ["VIRTUAL_ENV"], "platbase": os.environ["VIRTUAL_ENV"]}
+    for environment in environments():
+        names = {"base": str(environment), "platbase": str(environment)}
         yield from [Path(sysconfig.get_path(name, "venv", names)) for name in ("platlib", "purelib")]
     settings = Path(sys.prefix) / "pyvenv.cfg"
     if not settings.exists() or "include-system-site-packages = true" in settings.read_text().lower():

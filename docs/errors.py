@@ -30,10 +30,12 @@ CELLS = {"event": "An example:", "failing": "A program that shows it:", "fixed":
 
 # Ids that need another environment than the one that this page is written in.
 ELSEWHERE = {
+    "FL111": "It needs several processes under `torchrun`, and the option `check_ranks` ([distributed.md](distributed.md)).",
     "FL902": "It is the text of an ImportError: `import fineline` raises it in an environment with such a PyTorch.",
     "FL903": "It is a warning, logged once, in an environment with another PyTorch than that which fineline was built with.",
     "FL904": "It is a warning, logged once, in an environment with such a PyTorch.",
     "FL905": "It is the text of an ImportError: `import fineline` raises it on such a Python.",
+    "FL906": "It is the text of a ModuleNotFoundError: the first use of a public name raises it in an environment without PyTorch.",
 }
 # Why no short program shows these ids.
 NOT_SHOWN = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 import warnings
+import weakref
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hypothesis import settings  # noqa: E402
 
-from tests import golden, oracle  # noqa: E402
+from fineline.region.sharing import shared_programs  # noqa: E402
+from tests import golden, oracle, slow_tests  # noqa: E402
 from tests.gaps import AOT, GAPS  # noqa: E402
 
 settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -33,6 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--write-golden", action="store_true", help="write the lines of the golden files instead of comparing with them")
     group.addoption("--engine", default="fineline", choices=["fineline", "identity", "dynamo"], help="what compiles the programs")
     group.addoption("--share", default="0/1", metavar="K/N", help="the K-th of N equal parts of the tests, K from 0")
+    group.addoption("--later", action="store_true", help="the tests that take long, which the default run leaves out (tests/slow_tests.py), and no others")
+    group.addoption("--processes", action="store_true", help="the tests that start several processes for each program, and no others")
     group.addoption("--strict-graphs", action="store_true", help="programs without the mark `breaks` must give one graph per capture")
 
 
@@ -43,7 +48,8 @@ def engine(config: pytest.Config) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "oracle: tests the oracle itself; needs no compiler")
     config.addinivalue_line("markers", "defects: makes fineline fail inside")
-    config.addinivalue_line("markers", "later: runs with other twins than those that run by themselves")
+    config.addinivalue_line("markers", "processes: starts several processes; runs with --processes")
+    config.addinivalue_line("markers", "later: takes long: runs with --later, or with other twins than the default ones")
     oracle.STRICT = bool(config.getoption("--strict-graphs"))
     oracle.WRITE_GOLDEN = bool(config.getoption("--write-golden"))
 
@@ -79,6 +85,12 @@ def no_defects(request: pytest.FixtureRequest) -> Iterator[None]:
         assert heard == []
 
 
+@pytest.fixture(autouse=True)
+def no_programs_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region of an earlier test may be alive as garbage: a test must not run its programs, because it counts what it captures."""
+    monkeypatch.setattr(shared_programs, "_BY_KIND", weakref.WeakValueDictionary())
+
+
 def meant(item: pytest.Item) -> bool:
     """Returns whether the item is for the chosen twins, and its program, or its file, for the item's twin."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
@@ -104,13 +116,20 @@ def in_share(config: pytest.Config, item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen = [meant(item) and in_share(config, item) for item in items]
+    slow = slow_tests.listed()
+    for item in items:
+        if slow_tests.name_of(item.nodeid) in slow:
+            item.add_marker(pytest.mark.later)
+    later = bool(config.getoption("--later"))
+    processes = bool(config.getoption("--processes"))
+    chosen = [meant(item) and in_share(config, item) and ("later" in item.keywords or not later) for item in items]
+    chosen = [runs and ("processes" in item.keywords) is processes for runs, item in zip(chosen, items, strict=True)]
     config.hook.pytest_deselected(items=[item for item, runs in zip(items, chosen, strict=True) if not runs])
     items[:] = itertools.compress(items, chosen)
-    if config.getoption("--twins") == "fast":
+    if config.getoption("--twins") == "fast" and not later:
         for item in items:
             if "later" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="runs in the second half of CI; here with --twins=reference"))
+                item.add_marker(pytest.mark.skip(reason="takes long: runs in the second half of CI, and with --later"))
     if engine(config) == "fineline":
         for item in items:
             twin, _, name = getattr(getattr(item, "callspec", None), "id", "").partition("-")
@@ -121,6 +140,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not {"twin", "evaluator"} & set(getattr(item, "fixturenames", ())) and "oracle" not in item.keywords:
             item.add_marker(pytest.mark.skip(reason="needs fineline"))
+
+
+def pytest_collection_finish() -> None:
+    """Takes what the imports and the collection have made out of the collector's sight: a collection took a second with it, and many tests ask for one."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -108,6 +108,9 @@ def compare(file: Path, key: str, found: dict[str, int], write: bool) -> None:
             out.write(json.dumps({key: [found[name] for name in COLUMNS]}) + "\n")
         return
     known = _lines(file).get(key)
+    if known is None and RUNS_ON != WRITTEN_WITH:
+        # A program of what that PyTorch has not: an option of an optimizer, for one.
+        return
     assert known is not None, f"{key} has no line in {file}: {found}; make test ARGS='... --write-golden' writes it"
     line = dict(zip(COLUMNS, known, strict=True))
     hint = f"{key}: {line}, found {found}; if the change explains it: make test ARGS='... --write-golden'"

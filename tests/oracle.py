@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.nn.attention
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 import fineline
 from fineline.backends.eager import as_it_is
@@ -149,9 +150,11 @@ class Probe:
         return run
 
     def added(self) -> Counter[str]:
-        """The operators without a line of the program: copies that fineline adds, so that no compiler drops an operator that may raise."""
+        """The operators that eager code has not: copies that fineline adds, so that no compiler drops an operator that may raise (they have no line
+        of the program), and views of another class, which PyTorch hides from modes."""
         nodes = [node for graph in self.graphs for node in graph.graph.nodes if node.op == "call_method" and "stack_trace" not in node.meta]
-        return Counter(f"aten.{node.target}.default" for node in nodes)
+        views = [node for graph in self.graphs for node in graph.graph.nodes if node.target in (torch.ops.aten.alias.default, torch.ops.aten.detach.default)]
+        return Counter(f"aten.{node.target}.default" for node in nodes) + Counter(str(node.target) for node in views)
 
     def operators(self) -> list[int]:
         return [sum(node.op.startswith("call_") for node in graph.graph.nodes) for graph in self.graphs]
@@ -393,10 +396,17 @@ def random_state() -> tuple[int, int, int]:
     return (hash(torch.get_rng_state().numpy().tobytes()), hash(random.getstate()), hash((numpy_state[1].tobytes(), numpy_state[2])))  # type: ignore[index]
 
 
+def seed_of(x: torch.Tensor) -> torch.Tensor:
+    """A gradient for ``x``, of its class where that consists of other tensors: AOTAutograd accepts no other."""
+    if is_traceable_wrapper_subclass(x):
+        return torch.ones_like(x)
+    return torch.linspace(0.5, 1.5, x.numel()).reshape(x.shape).to(x.dtype)
+
+
 def differentiate(tensors: list[torch.Tensor], one_by_one: bool = False) -> str:
     unique = list({id(x): x for x in tensors if x.requires_grad}.values())
     try:
-        seeds = [torch.linspace(0.5, 1.5, x.numel()).reshape(x.shape).to(x.dtype) for x in unique]
+        seeds = [seed_of(x) for x in unique]
         if one_by_one:
             for x, seed in zip(unique, seeds, strict=True):
                 x.backward(seed, retain_graph=True)

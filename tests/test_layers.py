@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "fineline"
 # From the top: a file may import from its own layer and from those below.
 LAYERS = (
-    "__main__ cli __init__ install porting export api region codegen interp builtins tensor_ops objects tracing symbolic frames cpython "
+    "__main__ cli __init__ install porting export api region distributed codegen interp builtins tensor_ops objects tracing symbolic frames cpython "
     "policy fake fx torch_facts guards backends report errors torch_support refusals import_thread stacks bytecode exception_slots tables kinds "
     "numpy_support identity identity_in_python _native"
 ).split()

@@ -66,6 +66,14 @@ def test_importing_fineline_says_which_release_it_needs(version: str, tmp_path: 
     assert (FOUND[version] in done.stderr and "next: Install" in last[-1]) if FOUND[version] else not last
 
 
+def test_the_first_use_without_pytorch_says_so() -> None:
+    without = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p and p]"
+    code = f"{without}; sys.path.insert(0, {str(Path(fineline.__file__).parent.parent)!r}); import fineline; fineline.compile"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=300, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    last = done.stderr.strip().splitlines()[-3:]
+    assert last[0] == "ModuleNotFoundError: FL906: PyTorch is not installed" and last[2].endswith(f"pip install {torch_support.REQUIREMENT}"), done.stderr
+
+
 def test_the_requirement_is_that_of_the_package() -> None:
     wanted = torch_support.REQUIREMENT.strip('"')
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

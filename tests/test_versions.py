@@ -27,7 +27,7 @@ def test_the_versions_are_the_supported_ones() -> None:
     assert [tuple(map(int, release.split("."))) for release in environments.RELEASES] == list(torch_support.TESTED)
     assert all([full.startswith(f"{release}.") for release, full in environments.RELEASES.items()])
     assert f"torch=={next(iter(environments.RELEASES.values()))}\n" in (environments.ROOT / "constraints.txt").read_text()
-    assert [supported.unsupported("cpython", (*map(int, version.split(".")), 9), "") for version in environments.PYTHONS] == [None] * 3
+    assert [supported.unsupported("cpython", (*map(int, version.split(".")), 9), "") for version in environments.PYTHONS] == [None] * len(environments.PYTHONS)
     assert environments.BASE == environments.ALL[0] and {*environments.USUAL} < {*environments.ALL}
 
 
@@ -104,19 +104,29 @@ def test_a_step_that_fails_is_done_again(tmp_path: Path) -> None:
             environment._step("first", "a", lambda: 1 // 0)
 
 
+def test_libraries_bring_neither_each_other_nor_pytorch() -> None:
+    """What needs PyTorch would bring another one, and what that needs for GPUs."""
+    needs = ["torch>=2.0.0", "torch_geometric", "tqdm>=4.60", "regex!=2019.12.17; python_version >= '3.9'", "ruff; extra == 'dev'", "importlib_metadata"]
+    assert environments.further(needs, {"torch", "torch-geometric"}) == [needs[2], needs[3], needs[5]]
+
+
 def test_stand_ins_of_libraries_answer_that_there_is_no_device(tmp_path: Path) -> None:
     folder = tmp_path / "torch" / "lib"
     folder.mkdir(parents=True)
-    (tmp_path / "real.c").write_text("int cuVersioned(void) { return 0; }\n")
+    (tmp_path / "real.c").write_text("int cuVersioned(void) { return 0; }\nconst char *cuGetErrorString(void) { return 0; }\n")
     (tmp_path / "other.c").write_text("int cuOther(void) { return 0; }\n")
-    (tmp_path / "real.map").write_text("libreal.so.13 { global: cuVersioned; };\n")
-    (tmp_path / "user.c").write_text("int cuVersioned(void); int cuOther(void); int sum(void) { return cuVersioned() + cuOther(); }\n")
+    (tmp_path / "real.map").write_text("libreal.so.13 { global: cuVersioned; cuGetErrorString; };\n")
+    declared = "int cuVersioned(void); int cuOther(void); const char *cuGetErrorString(void);"
+    functions = "int sum(void) { return cuVersioned() + cuOther(); } const char *text(void) { return cuGetErrorString(); }"
+    (tmp_path / "user.c").write_text(f"{declared} {functions}\n")
     link = ["gcc", "-shared", "-fPIC", "-nostdlib"]
     subprocess.run([*link, "-Wl,-soname,libreal.so.13", "-Wl,--version-script=real.map", "-o", "libreal.so.13", "real.c"], cwd=tmp_path, check=True)
     subprocess.run([*link, "-Wl,-soname,libother.so", "-o", "libother.so", "other.c"], cwd=tmp_path, check=True)
     subprocess.run([*link, "-Wl,-rpath,$ORIGIN", "-o", str(folder / "libuser.so"), "user.c", "libreal.so.13", "./libother.so"], cwd=tmp_path, check=True)
     assert cuda_stubs.make(tmp_path) == ["libother.so", "libreal.so.13"]
-    assert ctypes.CDLL(str(folder / "libuser.so")).sum() == 200
+    library = ctypes.CDLL(str(folder / "libuser.so"))
+    library.text.restype = ctypes.c_char_p
+    assert library.sum() == 200 and library.text() == b"there is no device"
     assert cuda_stubs.make(tmp_path) == []
 
 

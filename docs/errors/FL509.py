@@ -3,7 +3,7 @@ import torch
 import fineline
 
 def f(x):
-    return x + x.storage_offset()
+    return x + x.is_pinned()
 
 print(fineline.explain(f)(torch.ones(3)))
 
@@ -11,8 +11,8 @@ print(fineline.explain(f)(torch.ones(3)))
 import torch
 import fineline
 
-def f(x, offset):
-    return x + offset
+def f(x, pinned):
+    return x + pinned
 
 x = torch.ones(3)
-print(fineline.compile(f, backend="eager", fullgraph=True)(x, x.storage_offset()))
+print(fineline.compile(f, backend="eager", fullgraph=True)(x, x.is_pinned()))

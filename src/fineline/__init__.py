@@ -109,6 +109,7 @@ class _Unloaded(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=self)
+        torch_support.check_installed()
         torch_support.warn_if_untested(torch_support.installed_version())
         modules = {home: importlib.import_module(home) for home in _HOMES}
         found = {public: getattr(modules[home], public) for home, names in _HOMES.items() for public in names.split()}

@@ -106,8 +106,9 @@ def compile(
     the rules of this region. ``dynamic=None`` makes sizes and ints symbolic once they have changed (or are marked), True from
     the start, False only where marked. ``options`` contains fineline's own (``recompile_limit``, ``evaluator``, ``verify``,
     ``fall_back``) and those of the backend; the argument ``recompile_limit`` overrides the option. ``name`` names the region
-    in reports and events; the default is the function's name. ``isolate_recompiles`` has no effect: each call of `compile` has
-    its own programs and limit. Raises `BadArgument` for an invalid argument. A call raises `BackendFailed` if the backend
+    in reports and events; the default is the function's name. Each call of `compile` has its own programs and limit, but runs a
+    program that was captured for an equal callable (another instance of the class, a function of the same ``def``) if its guards hold;
+    with ``isolate_recompiles``, it captures its own. Raises `BadArgument` for an invalid argument. A call raises `BackendFailed` if the backend
     fails, or if a compiled graph fails for the second time where the code does not; with ``options={"fall_back": True}``, such
     calls run eagerly. The signature is that of ``torch.compile`` (``model`` means ``fn``) plus ``policy`` and ``breaks``;
     ``dynamic_shapes``, which is ``shapes_spec`` in PyTorch 2.13, must be None.
@@ -138,10 +139,12 @@ def compile(
         raise BadArgument(f"name= takes a text, not a {type(name).__name__}")
     if shapes_spec is not None or dynamic_shapes is not None:
         step = "Mark the sizes that vary with fineline.mark_dynamic(tensor, index), or say dynamic=True."
-        raise BadArgument(f"{'dynamic_shapes' if shapes_spec is None else 'shapes_spec'}= is not understood", next_step=step)
+        raise BadArgument(f"{'dynamic_shapes' if shapes_spec is None else 'shapes_spec'}= is not supported, only marks of sizes are", next_step=step)
     if recompile_limit is not None:
         options = {**(options or {}), "recompile_limit": recompile_limit}
-    make = functools.partial(_region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic, name=name)
+    make = functools.partial(
+        _region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic, name=name, shares=not isolate_recompiles
+    )
     if isinstance(fn, (OptimizedModule, Compiled)):
         fn = original(fn)
     recipe = Recipe(make)
@@ -192,13 +195,13 @@ def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] 
 
 def _region(
     fn: Callable, *, backend: str | Callable, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
-    options: dict[str, Any] | None = None, name: str | None = None, watch: Watch | None = None,
+    options: dict[str, Any] | None = None, name: str | None = None, shares: bool = True, watch: Watch | None = None,
 ) -> DeferredRegion:  # fmt: skip
     own, found = _backend(backend, mode, options)
     if watch is None and LISTENERS.trees:
         tally = RunCounts() if CORE is not None and RunCounts.available() else None
         watch = call_tree.watch_calls(call_tree.tree_of(fn, name), tally, told=True)
-    region = DeferredRegion(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch)
+    region = DeferredRegion(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch, shares)
     _REGIONS.add(region)
     return region
 

@@ -137,6 +137,12 @@ class Constrained(Unsupported):
     id = "FL110"
 
 
+class RanksDiffer(Unsupported):
+    """The processes of a group decide differently in a first call under ``check_ranks``."""
+
+    id = "FL111"
+
+
 class NotExported(Unsupported, AssertionError):
     """No single graph does what the call does."""
 

@@ -54,4 +54,12 @@ def taken_as_it_is(t: type[torch.Tensor]) -> bool:
     return t.__torch_function__ is torch._C._disabled_torch_function_impl and t.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
 
 
-__all__ = ["is_a", "is_users_class", "taken_as_it_is"]
+def is_wrapper_class(t: type[torch.Tensor]) -> bool:
+    """Returns whether tensors of the class ``t`` consist of other tensors: it computes operators itself, and says how to take a tensor apart."""
+    return (
+        t.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
+        and all([callable(getattr(t, name, None)) for name in ("__tensor_flatten__", "__tensor_unflatten__")])
+    )
+
+
+__all__ = ["is_a", "is_users_class", "is_wrapper_class", "taken_as_it_is"]

@@ -67,6 +67,14 @@ def check_supported(version: str) -> None:
         raise ImportError(f"FL902: {refusal.title}: {reason}\n  why:  {refusal.explanation}\n  next: {step}", name="torch")
 
 
+def check_installed() -> None:
+    """Raises a ModuleNotFoundError if there is no PyTorch."""
+    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        refusal = _refusal("FL906")
+        step = f"{refusal.next_step} pip install {REQUIREMENT}"
+        raise ModuleNotFoundError(f"FL906: {refusal.title}\n  why:  {refusal.explanation}\n  next: {step}", name="torch")
+
+
 @functools.cache
 def warn_if_untested(version: str) -> None:
     """Logs a warning, once, if PyTorch is newer than those that fineline is tested with."""

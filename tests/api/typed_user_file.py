@@ -40,6 +40,24 @@ class Net(nn.Module):
     def logs(self, text: str) -> int:
         return len(text)
 
+    @fineline.disable
+    def told(self, x: Tensor, n: int = 1) -> str:
+        return str(x) * n
+
+    @fineline.allow_in_graph
+    def opaque(self, x: Tensor, n: int) -> Tensor:
+        return x * n
+
+    @classmethod
+    @fineline.compile
+    def made(cls, n: int) -> Tensor:
+        return torch.ones(n)
+
+    @staticmethod
+    @fineline.compile(dynamic=True)
+    def halved(x: Tensor) -> Tensor:
+        return x / 2
+
     @property
     @fineline.disable
     def size(self) -> int:
@@ -63,6 +81,10 @@ assert_type(fineline.compile(net.forward)(x), Tensor)
 assert_type(net.helper(x, 1), Tensor)
 assert_type(net.helper(x, n=1), Tensor)
 assert_type(net.other(x), Tensor)
+assert_type(Net.made(2), Tensor)
+assert_type(net.halved(x), Tensor)
+net.made("two")  # error: arg-type
+net.halved(x, 3)  # error: call-arg
 fast(x, "two")  # error: arg-type
 fast(n=2)  # error: call-arg
 fast(x, other=2)  # error: call-arg
@@ -121,6 +143,8 @@ assert_type(fineline.disable(net), Net)
 assert_type(fineline.disable([step])[0](x, 2), tuple[Tensor, int])
 assert_type(net.kept(x), float)
 assert_type(net.logs("a"), int)
+assert_type(net.told(x, n=2), str)
+assert_type(fineline.disable(net.forward)(x), Tensor)
 assert_type(net.size, int)
 with fineline.disable(reason="loads"):
     pass
@@ -128,6 +152,7 @@ eager("x", 2)  # error: arg-type
 eager_frame()  # error: call-arg
 Plain()  # error: call-arg
 net.logs(3)  # error: arg-type
+net.told("x")  # error: arg-type
 fineline.disable(3)  # error: call-overload
 
 
@@ -203,6 +228,9 @@ def with_name(gm: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., o
 
 
 assert_type(opaque(x, 2), Tensor)
+assert_type(net.opaque(x, 2), Tensor)
+assert_type(fineline.allow_in_graph(net.forward)(x), Tensor)
+assert_type(fineline.allow_in_graph(net), Net)
 assert_type(disallowed(x), Tensor)
 assert_type(forbidden(x), int)
 assert_type(constant(2), list[int])
@@ -220,6 +248,7 @@ assert_type(plain(torch.fx.GraphModule(net, torch.fx.Graph()), []), Callable[...
 fineline.disallow_in_graph(torch.ops.aten.nonzero)
 fineline.allow_in_graph([step, eager])
 opaque("a", 2)  # error: arg-type
+net.opaque(x)  # error: call-arg
 instead("a")  # error: arg-type
 layer_with(x, x)  # error: call-arg
 strict()  # error: call-arg

@@ -13,6 +13,7 @@ import pytest
 import torch.nn.functional
 
 from fineline.bytecode.code import CODES, NOWHERE, CodeInfo, decoded
+from fineline.bytecode.instructions import effect
 from fineline.bytecode.place import position_of, standing_for
 
 
@@ -75,22 +76,67 @@ def test_handlers_and_live_variables(code: types.CodeType) -> None:
     assert [info.handler_at(ip) for ip in range(len(info.instructions))] == rows
     if {"locals", "vars", "dir", "eval", "exec", "super"}.isdisjoint(info.names):
         held = {n for n, name in enumerate(info.slots) if name in (*code.co_cellvars, *code.co_freevars)}
-        assert [info.live_at(ip) for ip in range(len(info.instructions))] == [live | held for live in live_by_sweeps(info, rows)]
+        stacks = saved_on_stack(info, rows)
+        live = live_by_sweeps(info, rows, stacks)
+        assert [info.live_at(ip) for ip in range(len(info.instructions))] == [{n for n in found if type(n) is int} | held for found in live]
+        for ip, (name, _) in enumerate(info.instructions):
+            if name in ("BINARY_OP", "CALL", "FOR_ITER") and ip in stacks:
+                # What is saved from a slot with a cell goes back to it, and is live.
+                saved = {n for n, slot in enumerate(stacks[ip]) if slot is not None and slot not in held}
+                assert info.dead_on_stack(ip + 1) == saved - {v[1] for v in live[ip] if type(v) is tuple}
 
 
-def live_by_sweeps(info: CodeInfo, rows: list) -> list[set[int]]:
-    ends = {"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
-    live: list[set[int]] = [set() for _ in (*info.instructions, None)]
-    before: list[set[int]] = []
+def saved_on_stack(info: CodeInfo, rows: list) -> dict[int, tuple]:
+    """Returns the stack before each instruction: the slot from which LOAD_FAST_AND_CLEAR took a value, None for others."""
+    stacks: dict[int, tuple] = {}
+    todo: list[tuple[int, tuple]] = [(0, ())] if any(name == "LOAD_FAST_AND_CLEAR" for name, _ in info.instructions) else []
+    while todo:
+        k, stack = todo.pop()
+        if k in stacks:
+            assert stacks[k] == stack
+            continue
+        stacks[k] = stack
+        name, arg = info.instructions[k]
+        if rows[k] is not None:
+            todo.append((rows[k].target, (*stack[: rows[k].depth], *[None] * (1 + rows[k].lasti))))
+        ways = [(arg, True)] if "JUMP" in name or name in ("FOR_ITER", "SEND") else []
+        for target, jump in [*ways, *([] if name in ENDS else [(k + 1, False)])]:
+            grown = effect(name, arg, jump)
+            after = [*stack, *[None] * grown][: len(stack) + grown]
+            if name == "LOAD_FAST_AND_CLEAR":
+                after[-1] = arg
+            elif name == "SWAP":
+                after[-1], after[-arg] = after[-arg], after[-1]
+            todo.append((target, tuple(after)))
+    return stacks
+
+
+ENDS = {"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+
+
+def live_by_sweeps(info: CodeInfo, rows: list, stacks: dict[int, tuple]) -> list[set[typing.Any]]:
+    """Returns the live slots before each instruction, and ("stack", place) for each place of a value that becomes a live variable."""
+    live: list[set[typing.Any]] = [set() for _ in (*info.instructions, None)]
+    before: list[set[typing.Any]] = []
     while before != live:
         before = list(live)
         for k, (name, arg) in reversed([*enumerate(info.instructions)]):
-            behind = set() if name in ends else set(live[k + 1])
+            behind = set() if name in ENDS else set(live[k + 1])
             behind |= live[arg] if "JUMP" in name or name in ("FOR_ITER", "SEND") else set()
+            height, read = len(stacks.get(k, ())), set()
+            top = ("stack", height - 1)
             if name == "STORE_FAST":
-                behind.discard(arg)
-            behind |= live[rows[k].target] if rows[k] is not None else set()
-            live[k] = behind | ({arg} if name in ("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST") else set())
+                read = {top} if arg in behind else set()
+                behind -= {arg, top}
+            elif name == "LOAD_FAST_AND_CLEAR":
+                read = {arg} if ("stack", height) in behind else set()
+                behind -= {arg, ("stack", height)}
+            elif name == "SWAP":
+                turned = {top: ("stack", height - arg), ("stack", height - arg): top}
+                behind = {turned.get(v, v) for v in behind}
+            if rows[k] is not None:
+                behind |= {v for v in live[rows[k].target] if type(v) is int or v[1] < rows[k].depth}
+            live[k] = behind | read | ({arg} if name in ("LOAD_FAST", "DELETE_FAST") else set())
     return live[:-1]
 
 

@@ -131,8 +131,10 @@ def test_only_loops_jump_back() -> None:
     info = CODES[loops.__code__]
     back = {i.arg for i in info.instructions if "BACKWARD" in i.name}
     heads = {k for k, (name, _) in enumerate(info.instructions) if name == "FOR_ITER"}
-    # Two of them with `for`, and two turns of the one with `while`: after `continue`, and at the end of its body.
-    assert heads <= back and len(heads) == 2 and len(back) == 4
+    lines = {info.lines[k] - info.code.co_firstlineno for k in back - heads}
+    # Two of them with `for`. The one with `while` has two turns, after `continue` and at the end of its body: up to 3.13, only that after
+    # `continue` leads to the condition, and the other to the body, as the condition has been written a second time.
+    assert heads <= back and len(heads) == 2 and lines in ({20, 21}, {20})
 
 
 @pytest.mark.skipif(bool(CURRENT.rules), reason="only 3.11 has these instructions")

@@ -40,6 +40,8 @@ def shown(found: Lowered) -> str:
     return "; ".join(texts)
 
 
+ANY = "COPY 1; LOAD_COMMON_CONSTANT 4; IS_OP 0; POP_JUMP_IF_FALSE 9; NOT_TAKEN; POP_TOP; LOAD_CONST 0; RETURN_VALUE; PUSH_NULL; NOP; CALL 0"
+
 RULES = [
     # -- 3.12
     (V312, "BINARY_SLICE; STORE_SLICE", "BUILD_SLICE 2; BINARY_SUBSCR; BUILD_SLICE 2; STORE_SUBSCR"),
@@ -78,6 +80,15 @@ RULES = [
     (V314, "POP_JUMP_IF_NONE 3; NOT_TAKEN; NOP; NOP", "POP_JUMP_FORWARD_IF_NONE 2; NOP; NOP"),
     (V314, "COPY 1; LOAD_SPECIAL 1; SWAP 2; SWAP 3; LOAD_SPECIAL 0; CALL 0; POP_TOP", "PUSH_NULL; SWAP 2; BEFORE_WITH; POP_TOP"),
     (V314, "COPY 1; LOAD_SPECIAL 3; SWAP 2; SWAP 3; LOAD_SPECIAL 2; CALL 0", "BEFORE_ASYNC_WITH"),
+    # The loop that the compiler writes for `any` of a generator; for a name that is not global; and one that code outside jumps into.
+    (V314, f"LOAD_GLOBAL 2; {ANY}", "LOAD_GLOBAL 3; NOP; CALL"),
+    (V314, f"LOAD_FAST 1; {ANY}", "LOAD_FAST 1; PUSH_NULL; SWAP 2; NOP; CALL"),
+    (
+        V314,
+        f"LOAD_GLOBAL 2; {ANY}; JUMP_BACKWARD 5",
+        "LOAD_GLOBAL 2; COPY 1; LOAD_CONST <built-in function any>; IS_OP; POP_JUMP_FORWARD_IF_FALSE 8; POP_TOP; LOAD_CONST; RETURN_VALUE; "
+        "PUSH_NULL; SWAP 2; NOP; CALL; JUMP_BACKWARD 5",
+    ),
     (V314, "FOR_ITER 3; STORE_FAST 1; JUMP_BACKWARD 0; END_FOR; POP_ITER; POP_ITER; NOP", "FOR_ITER 3; STORE_FAST 1; JUMP_BACKWARD; POP_TOP; NOP"),
 ]  # fmt: skip
 
@@ -94,6 +105,15 @@ def test_patterns_do_not_cross_the_border_of_a_handler() -> None:
     found = lowered(V312, text, [Handler(0, 3, 4, 2, False)])
     assert (shown(found), found.handlers) == ("JUMP_IF_TRUE_OR_POP 1; RETURN_VALUE; PUSH_EXC_INFO; RERAISE", [Handler(0, 1, 2, 2, False)])
     assert found.origins == [0, 3, 4, 5]
+
+
+def test_patterns_cross_the_gaps_of_a_handler() -> None:
+    text = "COPY 1; TO_BOOL; POP_JUMP_IF_TRUE 5; NOT_TAKEN; POP_TOP; RETURN_VALUE; PUSH_EXC_INFO; RERAISE 0"
+    found = lowered(V314, text, [Handler(0, 3, 6, 2, False), Handler(4, 6, 6, 2, False)])
+    assert (shown(found), found.handlers) == ("JUMP_IF_TRUE_OR_POP 1; RETURN_VALUE; PUSH_EXC_INFO; RERAISE", [Handler(0, 2, 2, 2, False)])
+    # Another handler.
+    found = lowered(V314, text, [Handler(0, 3, 6, 2, False), Handler(4, 6, 6, 1, False)])
+    assert shown(found).startswith("COPY 1;") and len(found.handlers) == 2
 
 
 def test_the_handler_around_a_generator_goes() -> None:

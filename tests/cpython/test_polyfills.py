@@ -21,6 +21,7 @@ import torch
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE, POLYFILLS
+from fineline.tables import attributes
 from tests.cpython.traced import (
     Backwards,
     BadKeys,
@@ -189,11 +190,26 @@ for n in range(4):
     case(itertools.combinations, lambda k=n: (walk(*range(k)), 2))
     case(itertools.combinations_with_replacement, lambda k=n: (walk(*range(k)), 2))
 case(itertools.pairwise, lambda: (walk(1, ValueError("mid"), 2, 3),))
+for batched in attributes(itertools, "batched"):
+    for n in (0, 1, 3, 4, -1, 2.5, None):
+        case(batched, lambda n=n: (walk(1, 2, 3, 4), n))
+    case(batched, lambda: (walk(1, ValueError("mid"), 2, 3), 3))
+    case(batched, lambda: (5, 3))
+    if "strict" in (batched.__text_signature__ or ""):
+        case(batched, lambda: (walk(1, 2, 3, 4), 3), lambda: {"strict": True})
+        case(batched, lambda: (walk(1, 2, 3, 4), 2), lambda: {"strict": True})
+for asks in attributes(operator, "is_none is_not_none"):
+    case(asks, lambda: (None,))
+    case(asks, lambda: (Item(1),))
 case(itertools.tee, lambda: (walk(1, 2), 0))
 case(itertools.tee, lambda: (walk(1, 2), 3))
 case(itertools.tee, lambda: (walk(1, 2), -1))
 case(itertools.product, lambda: (walk(1, 2),), lambda: {"repeat": 2})
 case(itertools.permutations, lambda: (walk(1, 2, 3), 2))
+for given in (-1, 0, 1 << 70, 2.5, "a", None, True):
+    case(itertools.product, lambda: (walk(1, 2), walk("a", name="b")), lambda n=given: {"repeat": n})
+    for arrange in (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement):
+        case(arrange, lambda n=given: (walk(1, 2), n))
 case(itertools.groupby, lambda: (walk(1, 1, 2, 3, 3),))
 case(itertools.groupby, lambda: (walk(1, 3, 2, 5, 7), logged(lambda x: x % 2)))
 case(itertools.groupby, lambda: (walk(1, ValueError("mid"), 1, 2),))
@@ -358,12 +374,12 @@ for search in (bisect.bisect_left, bisect.bisect_right):
     case(search, lambda: (5, 2))
     case(search, lambda: ([4, 3, 1], -3), lambda: {"key": lambda n: -n})
     case(search, lambda: ([4, 3, 1], -3), lambda: {"key": fail_at_two()})
-for change in (heapq.heapify, heapq._heapify_max, heapq.heappop, heapq._heappop_max):  # type: ignore[attr-defined]
+for change in attributes(heapq, "heapify _heapify_max heapify_max heappop _heappop_max heappop_max"):
     for numbers in ((), (1,), (3, 1, 2), (5, 3, 8, 1, 9, 2, 7, 7, 1), (1, "a", 2), (9, 1, "a", 2)):
         case(change, lambda numbers=numbers: (list(numbers),))
     case(change, lambda: ((1, 2),))
     case(change, lambda: (items(3, 1, 2),))
-for change in (heapq.heappush, heapq.heappushpop, heapq.heapreplace, heapq._heapreplace_max):  # type: ignore[attr-defined]
+for change in attributes(heapq, "heappush heappush_max heappushpop heappushpop_max heapreplace _heapreplace_max heapreplace_max"):
     for numbers in ((), (1,), (1, 3, 2), (1, 2, 3, 4, 5, 6, 7), (1, "a", 2)):
         for new in (0, 4, 99, "b"):
             case(change, lambda numbers=numbers, new=new: (list(numbers), new))

@@ -484,4 +484,5 @@ def test_a_traceback_shows_no_dropped_value_and_keeps_the_others() -> None:
         return y
 
     fineline.compile(fn, backend="eager")(torch.ones(1))
+    assert [of["y"] for of in shown] == [[4.0], [5.0]]
     assert shown[1] == {"x": [1.0], "y": [5.0], "unchanged": "unchanged", "show": show}

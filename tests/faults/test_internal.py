@@ -149,6 +149,8 @@ def test_not_callable(thing) -> None:
         "fullgraph=True means": {"breaks": "any", "fullgraph": True},
         "policy= takes a fineline.Policy": {"policy": [print]},
         "dynamic is": {"dynamic": "yes"},
+        "dynamic_shapes= is not supported": {"dynamic_shapes": {"x": {0: "n"}}},
+        "shapes_spec= is not supported": {"shapes_spec": object()},
         "recompile_limit": {"options": {"recompile_limit": "many"}},
         "evaluator": {"options": {"evaluator": "magic"}},
     }.items(),
@@ -156,7 +158,7 @@ def test_not_callable(thing) -> None:
 def test_arguments_of_a_wrong_kind(says, how) -> None:
     with pytest.raises(BadArgument, match=f"^FL208: not a value for this argument: .*{says}") as caught:
         fineline.compile(lambda x: x, **{"backend": "eager", **how})
-    assert caught.value.where == f"{__file__}:{test_arguments_of_a_wrong_kind.__code__.co_firstlineno + 13}"
+    assert caught.value.where == f"{__file__}:{test_arguments_of_a_wrong_kind.__code__.co_firstlineno + 15}"
 
 
 # -- the limit -----------------------------------------------------------------------------------------------------------

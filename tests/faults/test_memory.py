@@ -129,12 +129,15 @@ def test_many_regions_leave_memory_flat(kind) -> None:
     # FX graphs are cycles of nodes, and each GraphModule has a class of its own: those wait for a collection.
     round_(100)
     gc.collect()
-    lines, before = len(linecache.cache), resident()
-    round_(300)
-    gc.collect()
-    grown = resident() - before
+    lines, grown = len(linecache.cache), list[int]()
+    # The allocator may grow its arenas once (6.6 MB after other tests); a leak grows in each round.
+    while not grown or (grown[-1] >= 6 << 20 and len(grown) < 3):
+        before = resident()
+        round_(300)
+        gc.collect()
+        grown.append(resident() - before)
     assert len(linecache.cache) <= lines
-    assert grown < 6 << 20, f"{grown >> 10} KiB in 300 regions"
+    assert grown[-1] < 6 << 20, f"{[size >> 10 for size in grown]} KiB in 300 regions each"
 
 
 @pytest.mark.slow

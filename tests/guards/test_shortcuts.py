@@ -436,3 +436,25 @@ def test_globals_of_a_function() -> None:
         namespace["limit"] = 4
         assert not twins.holds(namespace["f"])
         namespace["limit"] = 3
+
+
+class Leaf(Module):
+    pass
+
+
+def test_what_plain_getters_read_needs_no_python() -> None:
+    """``__mro__`` is a member up to CPython 3.12: where Python had to read it, it read all that was reached through a class too."""
+
+    def fn(x: int = 1, *, y: int = 2) -> int:
+        return x + y
+
+    steps = Steps()
+    for name in ("__code__", "__defaults__", "__kwdefaults__"):
+        steps.check("is", steps.get("member", steps.get("root", -1, 0), types.FunctionType.__dict__[name]), getattr(fn, name))
+    mro = steps.get("member", steps.get("root", -1, 1), type.__dict__["__mro__"])
+    steps.check("is", steps.get("index", mro, 1), Module)
+    twins = steps.twins(2)
+    assert twins.holds(fn, Leaf) and not twins.holds(fn, Module) and twins.holds(fn, Leaf)
+    assert twins.native.statistics()["loud"] == 0
+    with Learning(twins, 0):
+        assert twins.holds(fn, Leaf)

@@ -229,6 +229,22 @@ def case_function_defaults() -> Case:
     return made, steps.steps, *attribute(made, "__defaults__", (2,))
 
 
+def case_bases_of_class() -> Case:
+    class First:
+        pass
+
+    class Second:
+        pass
+
+    class Derived(First):
+        pass
+
+    steps = Steps()
+    mro = steps.get("member", steps.get("root", -1, 0), type.__dict__["__mro__"])
+    steps.check("is", steps.get("index", mro, 1), First)
+    return Derived, steps.steps, *attribute(Derived, "__bases__", (Second,))
+
+
 def case_type_attr() -> Case:
     class Base:
         size = 1
@@ -420,6 +436,23 @@ def case_set_eq() -> Case:
     steps = Steps()
     steps.check("set_eq", steps.get("root", -1, 0), frozenset({1, "a"}))
     return items, steps.steps, lambda: items.add(2), lambda: items.discard(2)
+
+
+class Name(str):
+    pass
+
+
+def case_set_eq_of_names() -> Case:
+    """C compares such sets; an equal name of another class is another element."""
+    names = {f"name{n}" for n in range(9)}
+    steps = Steps()
+    steps.check("set_eq", steps.get("root", -1, 0), frozenset(names))
+
+    def replaced(name: str) -> None:
+        names.discard("name3")
+        names.add(name)
+
+    return names, steps.steps, lambda: replaced(Name("name3")), lambda: replaced("name3")
 
 
 def case_predicate() -> Case:

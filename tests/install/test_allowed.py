@@ -5,13 +5,16 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import importlib
 import logging
+import sys
 
 import pytest
 import torch
 import torch._dynamo
 from torch import nn
 
+from fineline.errors import Unsupported
 from tests.install.captured import X
 
 
@@ -129,3 +132,67 @@ def test_a_marked_class_as_a_decorator(forgotten):
     for _ in range(2):
         assert torch.equal(compiled(x), model(x))
     assert torch.equal(torch.compile(plain, backend="eager")(X), plain(X))
+
+
+LIBRARY = """
+import torch
+
+TABLE = {}
+
+
+def looks_up(x):
+    key = x.dtype, x.dim()
+    if key not in TABLE:
+        TABLE[key] = 2.0
+    return x * TABLE[key]
+
+
+def counts(x):
+    TABLE["calls"] = TABLE.get("calls", 0) + 1
+    return x * 2
+
+
+torch.compiler.allow_in_graph(looks_up)
+torch.compiler.allow_in_graph(counts)
+"""
+
+
+def test_what_a_library_marks_is_no_promise_of_the_user_s(forgotten, tmp_path, monkeypatch):
+    """The user cannot mend a function that fills a table (einx): no error then, as without `install`."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "library_that_marks.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    monkeypatch.delitem(sys.modules, "library_that_marks", raising=False)
+    library = importlib.import_module("library_that_marks")
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append([n.target for n in gm.graph.nodes if n.op == "call_function"])
+        return gm.forward
+
+    @torch.compile(backend=backend)
+    def fills(x):
+        return library.looks_up(x.sin()) + 1
+
+    for _ in range(3):
+        assert torch.equal(fills(X), X.sin() * 2 + 1)
+    assert len(graphs) == 1 and library.looks_up in graphs[0]
+
+    @torch.compile(backend=backend)
+    def counts(x):
+        return library.counts(x.sin()) + 1
+
+    for k in range(6):
+        assert torch.equal(counts(X), X.sin() * 2 + 1) and library.TABLE["calls"] == k + 1
+    # The user's own mark is checked.
+    torch.compiler.allow_in_graph(marked_by_the_user)
+    with pytest.raises(Unsupported, match="FL107"):
+        torch.compile(lambda x: marked_by_the_user(x) + 1, backend="eager")(X)
+
+
+CALLS = {"n": 0}
+
+
+def marked_by_the_user(x):
+    CALLS["n"] += 1
+    return x * 2

@@ -147,7 +147,8 @@ class OfDict(dict):
     plain = 1
 
 
-class Tagged(torch.Tensor): ...
+class Tagged(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
 
 class Local(threading.local): ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from types import SimpleNamespace
 
@@ -516,3 +517,164 @@ def test_a_function_with_a_library_s_mark_that_fills_a_table_is_taken_at_the_nex
     assert len(graphs) == 2 and all(any(n.target is looks_up for n in gm.graph.nodes) for gm in graphs)
     events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.reports.events]
     assert not [e for e in events if e.kind == "break"]
+
+
+class Registry:
+    """As a library keeps its back ends: each call replaces the state by a copy (einx)."""
+
+    def __init__(self) -> None:
+        self.state = SimpleState({"relu", "gelu"}, {torch.Tensor: ["torch"]})
+
+    def find(self, kind):
+        state = self.state.copy()
+        self.state = state
+        return state.by_type[kind]
+
+
+class SimpleState:
+    def __init__(self, names, by_type):
+        self.names, self.by_type = set(), {}
+        self.names.update(names)
+        self.by_type.update({kind: list(found) for kind, found in by_type.items()})
+
+    def copy(self):
+        return SimpleState(self.names, self.by_type)
+
+
+REGISTRY = Registry()
+
+
+def asks_the_registry(x):
+    return x * len(REGISTRY.find(torch.Tensor))
+
+
+def graphs_of(fn, calls, options=None, backend="eager", between=lambda k: None):
+    """Returns the graphs of each call, and checks that each call leaves what an eager call would."""
+    torch._dynamo.allow_in_graph(asks_the_registry)
+    graphs, counts = [], []
+
+    def compiles(gm, inputs):
+        graphs.append(gm)
+        return lookup_backend(backend)(gm, inputs)
+
+    compiled, found = fineline.compile(fn, backend=compiles, options=options or {}), []
+    for k in range(calls):
+        between(k)
+        before, names = REGISTRY.state, set(REGISTRY.state.names)
+        found.append(compiled(X + k))
+        # Each call leaves another state, which shares nothing with the one before.
+        assert REGISTRY.state is not before and REGISTRY.state.names is not before.names and REGISTRY.state.names == names
+        assert all(REGISTRY.state.by_type[kind] is not before.by_type[kind] for kind in before.by_type)
+        assert torch.equal(found[-1], fn(X + k))
+        counts.append(len(graphs))
+    return graphs, counts
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}, {"verify": True}], ids=str)
+def test_a_library_s_function_may_replace_a_table_by_a_copy_of_it(options, backend):
+    def twice(x):
+        return asks_the_registry(x.sin()) + asks_the_registry(x.cos())
+
+    graphs, counts = graphs_of(twice, 4, options, backend)
+    assert counts == [1] * 4 and [n.target for n in graphs[0].graph.nodes].count(asks_the_registry) == 2
+
+
+def test_a_copy_of_a_table_that_has_changed_since_is_read_again():
+    def once(x):
+        return asks_the_registry(x) + 1
+
+    def between(k):
+        if k == 2:
+            REGISTRY.state.by_type[torch.Tensor].append("another")
+        if k == 4:
+            REGISTRY.state.by_type[torch.Tensor].pop()
+
+    _, counts = graphs_of(once, 6, between=between)
+    assert counts[0] == counts[1] == 1 and counts[-1] <= 2
+    assert len(REGISTRY.state.by_type[torch.Tensor]) == 1
+
+
+def test_the_captured_code_s_own_change_is_no_copy():
+    def changes_before(x):
+        REGISTRY.state.names.add(x.dim())
+        y = asks_the_registry(x)
+        REGISTRY.state.names.discard(x.dim())
+        return y
+
+    torch._dynamo.allow_in_graph(asks_the_registry)
+    compiled = fineline.compile(changes_before, backend="eager")
+    for k in range(3):
+        assert torch.equal(compiled(X + k), (X + k)) and REGISTRY.state.names == {"relu", "gelu"}
+    events = [e for region in fineline.api.regions() if region.fn is changes_before for e in region.reports.events]
+    assert any(e.id == "FL107" for e in events)
+
+
+def reads_and_puts_back(x):
+    found = STATE.n
+    STATE.n = 0
+    return x * found
+
+
+def test_what_a_library_s_function_reads_before_it_puts_it_back_counts():
+    """At the call of the node, the program has not made the change yet that the function has to read."""
+    torch._dynamo.allow_in_graph(reads_and_puts_back)
+
+    def sets_first(x):
+        STATE.n = 3
+        return reads_and_puts_back(x) + 1
+
+    STATE.n = 0
+    compiled = fineline.compile(sets_first, backend="eager")
+    for k in range(5):
+        assert torch.equal(compiled(X + k), (X + k) * 3 + 1) and STATE.n == 0
+
+
+def test_a_rule_promises_more_than_a_library_s_mark():
+    def calls_it(x):
+        return replaces_its_table(x)
+
+    def replaces_its_table(x):
+        REGISTRY.state = REGISTRY.state.copy()
+        return x * 2
+
+    with pytest.raises(Unsupported, match="changes .*REGISTRY.*state"):
+        compiled(calls_it, "*.replaces_its_table")(X)
+
+
+@functools.lru_cache
+def looked_up(name):
+    return name
+
+
+class Kind:
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __eq__(self, other):
+        return self.name == other.name
+
+
+def asks_a_cache(x):
+    return x[: looked_up(Kind("kind")).name.count("i")] * 2
+
+
+def test_a_cache_that_is_asked_by_an_object_gives_no_size_of_a_tensor():
+    torch._dynamo.allow_in_graph(asks_a_cache)
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    def calls_it(x):
+        y = asks_a_cache(x)
+        return y.reshape(y.shape[0], 1) + y.ndim
+
+    compiled = fineline.compile(calls_it, backend=backend)
+    for k in range(3):
+        assert torch.equal(compiled(X + k), calls_it(X + k))
+    assert len(graphs) == 1

@@ -1,7 +1,19 @@
 """CPython's own tests, each compiled: ``python -m tests.soundness.cpython_suite test_dict test_iter ... [--twin borders] [--only NAME]``.
 
 A test method that passes is called from a compiled function, twice; it must pass then as well, and no event may tell of a defect.
-What asks for reference counts, frames or the time of an object's death fails for known reasons: this is a place to look, and no part of CI.
+Some tests fail for known reasons: this is a place to look, and no part of CI. The reasons, on 3.12 and 3.13 as on 3.11:
+
+- They ask for reference counts, sizes, garbage, or the time of an object's death (``test_tuple_reuse``, ``test_free_after_iterating``, ``test_splittable_popitem``).
+  ``gc.get_objects()`` shows fineline's own objects too (``test_cycle_through_dict``).
+- They ask for frames of running code, or trace it (``test_frame``, the tracing tests of ``test_patma`` and ``test_exceptions``, ``gi_frame`` in
+  ``test_generators``). On 3.13, ``f_locals`` that may write is refused once (FL439).
+- They replace a builtin that fineline's own code calls, and all that comes after them in the process fails: ``builtins.int`` in ``test_builtin``'s
+  ``TestBreakpoint``, ``iter`` in ``test_iter``.
+- They give a function another C entry point, which nothing in Python shows (``TestPEP590`` of ``test_call``).
+- They change a container from ``__eq__`` or ``__del__`` while C is inside it (``test_resize2``, ``test_oob_indexing_dictiter_iternextitem``).
+- They loop for longer than `SECONDS`, or recurse to the limit (``Late``).
+
+Debian's Pythons have these tests in a package of their own, such as libpython3.13-testsuite.
 """
 
 from __future__ import annotations
@@ -12,6 +24,7 @@ import doctest
 import importlib
 import io
 import signal
+import sys
 import unittest
 import warnings
 from collections.abc import Callable, Iterator
@@ -45,6 +58,7 @@ def cases(suite: Any) -> Iterator[unittest.TestCase]:
 def outcome(case: unittest.TestCase, call: Callable[[Callable], None]) -> str:
     """Runs one test with what it sets up; -> "" if it passes."""
     method, text = getattr(case, case._testMethodName), ""
+    deep = sys.getrecursionlimit()
     try:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         signal.alarm(WAITING)
@@ -62,6 +76,7 @@ def outcome(case: unittest.TestCase, call: Callable[[Callable], None]) -> str:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
+        sys.setrecursionlimit(deep)  # `Late` may have come before a test has done so
     return text
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.hooks import RemovableHandle
 
 Tree = tuple[Any, ...]
@@ -241,9 +242,12 @@ class Freezer:
         if issubclass(cls, weakref.ref):
             return (self.freeze(weakref.ref.__call__(obj)),)
         if issubclass(cls, np.ndarray):
-            return (str(obj.dtype), obj.shape, obj.strides, Bits(torch.from_numpy(np.array(obj))) if obj.dtype != object else None)
+            numbers = Bits(torch.from_numpy(np.array(obj))) if obj.dtype != object else None
+            # NumPy gives no meaning to the others.
+            strides = [stride for n, stride in zip(obj.shape, obj.strides, strict=True) if n > 1 and obj.size]
+            return (str(obj.dtype), obj.shape, tuple(strides), obj.flags.writeable, self.memory_of(obj), numbers)
         if issubclass(cls, np.generic):
-            return (str(obj.dtype), repr(obj.item()))
+            return (str(obj.dtype), Bits(torch.from_numpy(np.array(obj))) if obj.dtype.kind in "fc" else repr(obj.item()))
         if cls is types.SimpleNamespace:
             return ()
         if cls is torch.Generator:
@@ -253,6 +257,18 @@ class Freezer:
         if cls.__name__.endswith("iterator") and cls.__module__ == "builtins" and hasattr(obj, "__length_hint__"):
             return ("left", obj.__length_hint__())
         return None
+
+    def memory_of(self, array: Any) -> Tree:
+        """In which memory an array lies, that of a tensor perhaps, and where."""
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        start = root.__array_interface__["data"][0]
+        owner: Any = root
+        if isinstance(root.base, torch.Tensor):
+            owner = root.base.untyped_storage()
+            start = owner.data_ptr()
+        return (self.number(owner, ("storage", start)), array.__array_interface__["data"][0] - start) if array.size else ()
 
     def of_class(self, cls: Any, number: int) -> Tree:
         if not ours(cls.__module__):
@@ -302,10 +318,15 @@ class Freezer:
         where: Tree = ()
         if strided and not tensor.is_nested:
             storage = tensor.untyped_storage()
-            where = (self.number(storage, ("storage", storage._cdata)), tensor.storage_offset(), tensor.stride())
+            # By address: the storage of a tensor that `torch.from_numpy` has made is another one than that of the array's own tensor.
+            # Those of wrapper subclasses, and of zeros that stand for no memory, have no address.
+            address = 0 if is_traceable_wrapper_subclass(tensor) or tensor._is_zerotensor() else storage.data_ptr()
+            where = (self.number(storage, ("storage", address or storage._cdata)), tensor.storage_offset(), tensor.stride())
         if tensor.layout == torch.sparse_coo:
             whole = tensor.coalesce()
             values: Any = (Bits(whole.indices().clone()), Bits(whole.values().clone()))
+        elif is_traceable_wrapper_subclass(tensor):
+            values = self.of_wrapper(tensor)
         elif tensor.is_meta or tensor.is_nested or not strided:
             values = None
         else:
@@ -316,6 +337,16 @@ class Freezer:
             ("flags", tensor.is_inference(), tensor.is_conj(), tensor.is_neg()),
             ("grad", self.freeze(tensor.grad) if leaf or tensor.retains_grad else None), self.attributes(tensor),
         )  # fmt: skip
+
+
+    def of_wrapper(self, tensor: Any) -> Tree:
+        """The parts of a tensor that consists of others, which its class names."""
+        try:
+            names, context = tensor.__tensor_flatten__()
+            tensors = [getattr(tensor, name) for name in names]
+        except (AttributeError, ValueError) as error:  # a class that does not keep to the protocol
+            return ("parts", type(error).__name__)
+        return ("parts", tuple(names), *map(self.freeze, tensors), self.freeze(context))
 
 
 def differences(a: Any, b: Any, tolerance: float = 0.0, path: str = "") -> Iterator[str]:

@@ -8,11 +8,14 @@ the exception has to be the same one. The rows may differ from call to call, and
 from __future__ import annotations
 
 import linecache
+import string
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.oracle import Program, Step
+from tests.soundness import versions
 from tests.soundness.template import CALLS, CHANGES, EXTRAS, OVERRIDES, PRELUDE, SETTERS, classes, tail
 
 UNARY = ["sin()", "cos()", "tanh()", "relu()", "abs()", "neg()", "clone()", "flip(0)", "detach()", "t().reshape(-1, 3)", "softmax(0)"]
@@ -165,6 +168,7 @@ class Writer:
         self.budget -= 1
         simple = [self.assign] * 5 + [self.write] * 4 + [self.write_outside] * 3 + [self.call_only, self.oddity]
         nested = [self.branch, self.loop, self.attempt, self.with_, self.define, self.comprehend, self.generate, self.match_]
+        nested += [self.by_version] * 3
         if self.budget > 0 and self.depth < 5:
             self.pick(simple + nested)()
         else:
@@ -422,6 +426,20 @@ class Writer:
         self.emit("case _:")
         self.block(1)
         self.depth -= 1
+
+
+    def by_version(self) -> None:
+        """A statement that differs between the versions of Python, with other expressions in each of its places."""
+        text, result = self.pick(versions.TEXTS), self.name("T")
+        new = {place: self.name("S") for place in "ABC"} | {"R": result, "X": self.pick([n for n in self.scope["T"] if n.isidentifier()])}
+        drawn: dict[str, Callable[[], str]] = {
+            "T": lambda: self.tensor(1), "I": lambda: self.number(0), "L": lambda: self.var("L") or "state.ts", "D": lambda: self.var("D") or "state.d",
+            "O": lambda: self.var("O") or "state.o",
+        }  # fmt: skip
+        parts = [literal + (new.get(place or "") or drawn[place]() if place else "") for literal, place, _, _ in string.Formatter().parse(text)]
+        for line in "".join(parts).split("\n"):
+            self.emit(line)
+        self.bind("T", result)
 
 
 @st.composite

@@ -8,6 +8,7 @@ The cases lie in ``mutations/``, by the kind of thing that is read.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,13 +34,14 @@ from tests.soundness.mutations import (
     protocols,
     surroundings,
     tensors,
+    wrappers,
 )
 from tests.soundness.mutations.ambient import fn_around
 from tests.soundness.mutations.cases import Cases
 
 KINDS = (
     ambient, classes, constants, containers, data_classes, descriptors, functions,
-    identity, membership, modules, names, networks, process, protocols, surroundings, tensors,
+    identity, membership, modules, names, networks, process, protocols, surroundings, tensors, wrappers,
 )  # fmt: skip
 CASES = Cases()
 for _kind in KINDS:
@@ -130,6 +132,44 @@ def test_a_change_is_seen_and_so_is_its_revert(name: str, evaluator: str) -> Non
         captured, again = count.n, agree("reverted, once more")
     assert count.n == captured, "captured again after the revert"
     assert list(differences(first, again)) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_program_of_another_instance_is_taken_for_what_it_is_not(name: str, evaluator: str) -> None:
+    """Three functions of one ``def`` statement, or modules of one class: one is as it was made, one changed from the start, one is changed later."""
+    if evaluator == "dynamo":
+        pytest.skip("holds for fineline")
+    count, options = Counter(), {"evaluator": "native" if evaluator == "captured" else "reference", "recompile_limit": 100}
+    made = []
+
+    def instance() -> tuple[Callable[[str], None], Any]:
+        fn, args, change = CASES[name]()
+        around = fn_around.pop(fn, contextlib.nullcontext) if not isinstance(fn, nn.Module) else contextlib.nullcontext
+        compiled = fn if evaluator == "identity" else fineline.compile(fn, backend=count, options=options)
+        made.append((fn, compiled))
+
+        def agree(when: str) -> None:
+            expected = outcome(fn, args, around)
+            assert list(differences(expected, outcome(compiled, args, around))) == [], when
+
+        return agree, change
+
+    first, _ = instance()
+    first("the first one")
+    first("the first one, again")
+    second, change = instance()
+    with change:
+        second("another one, changed")
+        second("another one, changed, again")
+        first("the first one, while another one is changed")
+    second("another one, reverted")
+    third, change = instance()
+    third("a third one")
+    with change:
+        third("a third one, changed")
+        second("another one, while a third one is changed")
+    third("a third one, reverted")
+    first("the first one, at last")
 
 
 def test_the_table_is_long() -> None:

@@ -29,6 +29,10 @@ both = pytest.mark.parametrize("mode", MAKERS)
 class Other(Tensor):
     """A class of tensors that no fake stands for."""
 
+    @classmethod
+    def __torch_dispatch__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
 
 def interpreter(mode: str) -> Interpreter:
     interp = Interpreter(Options(), Lessons())

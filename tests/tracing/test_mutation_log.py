@@ -12,7 +12,7 @@ import torch
 
 from fineline.exception_slots import CAUSE, TRACEBACK
 from fineline.guards.source import Source
-from fineline.tracing.mutation_log import EMPTY, MutationLog, contents, has_history
+from fineline.tracing.mutation_log import EMPTY, MutationLog, contents, has_history, is_copy
 
 
 def source(name: str = "x") -> Source:
@@ -214,10 +214,78 @@ def test_what_one_call_meets_is_heard_while_it_runs() -> None:
     log.wrote(held), log.before(held), log.wrote([]), log.slot_written(thing, SLOT), log.slot_written(Slotted(), SLOT)
     log.met = None
     log.note(held, source("held"))
-    assert [(verb, text) for verb, _, text in met] == [
+    assert [(one.verb, one.text) for one in met] == [
         ("changes", "d['a']"), ("changes", "thing.b"), ("changes", "slotted.a"),
         ("reads", "d['a']"), ("reads", "before"), ("reads", "before"), ("reads", "slotted.a"),
     ]  # fmt: skip
+
+
+class Plain:
+    def __init__(self, **held: Any) -> None:
+        self.__dict__.update(held)
+
+
+ITEM = [1]
+COPIES = {
+    "itself": (ITEM, ITEM, True),
+    "a list": ([ITEM, 2], [ITEM, 2], True),
+    "a list in a list": ([[ITEM]], [[ITEM]], True),
+    "a longer list": ([ITEM], [ITEM, ITEM], False),
+    "a set": ({"a", "b"}, {"b", "a"}, True),
+    "another set": ({"a"}, {"a", "b"}, False),
+    "a dict": ({"a": ITEM, "b": {"c": 1}}, {"a": ITEM, "b": {"c": 1}}, True),
+    "a dict in another order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
+    "another value": ({"a": 1}, {"a": 2}, False),
+    "an object": (Plain(a=ITEM, b={1}), Plain(a=ITEM, b={1}), True),
+    "another attribute": (Plain(a=1), Plain(a=2), False),
+    "one more attribute": (Plain(a=1), Plain(a=1, b=2), False),
+    "a list and a tuple": ([1], (1,), False),
+    "a dict with more": (Plain(a=1), {"a": 1}, False),
+    "an object with slots": (Slotted(), Slotted(), False),
+    "tensors": (torch.ones(1), torch.ones(1), False),
+    "equal numbers": (1000.5, float("1000.5"), False),
+    "gone": (EMPTY, None, False),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_what_is_a_copy(name: str) -> None:
+    before, now, expected = COPIES[name]
+    assert is_copy(before, now) is expected
+
+
+def test_copies_that_contain_themselves() -> None:
+    one, other = Plain(), Plain()
+    one.own, other.own = one, other
+    assert not is_copy(one, other)
+
+
+def test_what_leaves_things_as_they_were_is_a_renewal() -> None:
+    log, held, holder = MutationLog(), [1, 2], {"state": Plain(names={"a"}), "n": 1}
+    log.met = met = []
+    log.note(holder, source("holder"), "state")
+    holder["state"] = Plain(names={"a"})
+    log.note(holder, source("holder"), "n")
+    holder["n"] = 2
+    log.note(held, source("held"))
+    held.append(3)
+    log.is_dirty(holder, "state"), log.is_dirty(holder, "n"), log.wrote(held)
+    held.pop()
+    assert [(one.verb, one.is_renewal) for one in met] == [
+        ("changes", True), ("changes", False), ("changes", True), ("reads", True), ("reads", False), ("reads", False),
+    ]  # fmt: skip
+
+
+def test_what_is_written_unobserved_is_put_back() -> None:
+    log, held, holder = MutationLog(), [1], {"a": 1}
+    log.note(held, source("held"))
+    log.note(holder, source("holder"), "a")
+    held.append(2)
+    now = holder["a"] = Plain()
+    with log.unchanged():
+        held.clear()
+        holder.clear()
+    assert held == [1, 2] and holder == {"a": now}
 
 
 # -- slots ----------------------------------------------------------------------------------------------------------------------

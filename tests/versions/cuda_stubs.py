@@ -3,8 +3,8 @@
     python -m tests.versions.cuda_stubs SITE_PACKAGES
 
 PyPI has PyTorch for Linux as a CUDA build alone, which fails to load without these libraries. Each gets a stand-in beside PyTorch's own
-libraries, whose functions all return 100: CUDA's word for a machine without a device. ``torch.cuda.is_available()`` is False then, and
-operators, autograd and compilers for the CPU work.
+libraries, whose functions return 100: CUDA's word for a machine without a device. Those that give the text of an error return one.
+``torch.cuda.is_available()`` is False then, and operators, autograd and compilers for the CPU work.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _OF_THE_SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|cuda)\.
 # Functions of NVIDIA's that PyTorch uses without the version of a symbol, which would say whose they are.
 _OF_NVIDIA = re.compile(r"nccl|nvshmem|cu|nv|__cuda")
 _NO_DEVICE = 100
+# Functions that return a text, which goes into PyTorch's exception.
+_TEXTS = re.compile(r"[a-z]+Get(Last)?Error(String|Name)$")
 
 
 class Symbols(NamedTuple):
@@ -62,12 +64,19 @@ def _compile(library: Path, versions: dict[str, str]) -> None:
     """Makes a library whose functions have these names, each with the version of its symbol or ""."""
     with tempfile.TemporaryDirectory() as folder:
         source, script = Path(folder, "stubs.c"), Path(folder, "stubs.map")
-        source.write_text("".join([f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in sorted(versions)]))
+        source.write_text("".join([f"{_function(name)}\n" for name in sorted(versions)]))
         by_version = {version: sorted([n for n, v in versions.items() if v == version]) for version in sorted({*versions.values()} - {""})}
         script.write_text("".join([f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in by_version.items()]))
         options = [f"-Wl,--version-script={script}"] if by_version else []
         command = ["gcc", "-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-w", f"-Wl,-soname,{library.name}", *options]
         subprocess.run([*command, "-o", str(library), str(source)], check=True)
+
+
+def _function(name: str) -> str:
+    """Returns the function of a name in C."""
+    if _TEXTS.match(name):
+        return f'const char *{name}(void) {{ return "there is no device"; }}'
+    return f"int {name}(void) {{ return {_NO_DEVICE}; }}"
 
 
 def make(site_packages: Path) -> list[str]:

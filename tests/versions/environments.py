@@ -1,4 +1,4 @@
-"""Environments with another Python or another PyTorch, each with the native core and what the tests import.
+"""Environments with another Python or another PyTorch, each with the native core, what the tests import, and the libraries of the zoo's models.
 
 They are kept between runs. Each is made in steps; a step is done again when what it is made from has changed, with those after it.
 
@@ -11,20 +11,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 
+from tests.versions import cuda_stubs
 from tests.versions.interpreters import FOLDER, ROOT, Interpreter, Unavailable, find, run
 
 # The versions that are tested, the oldest first. The first of each is that of `make test`.
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 RELEASES = {"2.13": "2.13.0", "2.14": "2.14.1"}
+# Releases on which not all tests have run, and which the range in pyproject.toml leaves out.
+TRIALS = {"2.15": "2.15.0"}
+_PINS = RELEASES | TRIALS
 # Not all pairs: a difference between Pythons shows with one PyTorch, and one between releases with one Python.
-USUAL = ("3.12-torch-2.13", "3.13-torch-2.13", "3.11-torch-2.14")
+USUAL = ("3.12-torch-2.13", "3.13-torch-2.13", "3.14-torch-2.13", "3.11-torch-2.14")
 BASE = "3.11-torch-2.13"
-ALL = tuple([f"{python}-torch-{release}" for python in PYTHONS for release in RELEASES])
+ALL = tuple([f"{python}-torch-{release}" for python in PYTHONS for release in _PINS])
 
 # What PyTorch needs for other devices than the CPU.
 _OF_DEVICES = ("nvidia", "cuda", "triton")
@@ -37,6 +43,11 @@ print(json.dumps({
     "needs": importlib.metadata.requires("torch") or [],
     "core": "_native" + sysconfig.get_config_var("EXT_SUFFIX"),
 }))
+"""
+# What the packages of these names need.
+_NEEDS = """
+import importlib.metadata, json, sys
+print(json.dumps([need for name in sys.argv[1:] for need in importlib.metadata.requires(name) or []]))
 """
 _CORE_WORKS = "from fineline.guards.native_core import CORE, FAILURE\nif CORE is None: raise SystemExit(FAILURE)"
 
@@ -79,12 +90,12 @@ class Environment:
                 raise Unavailable("`make setup` makes it")
         else:
             self._install()
-        builder = Environment(f"{self.version}-torch-{next(iter(RELEASES))}")
+        builder = Environment(f"{self.version}-torch-{next(iter(_PINS))}")
         if builder.name != self.name:
             builder.make()
         elif self.name != BASE:
             self._build_core()
-        if not self.facts["python"].startswith(f"{self.version}.") or not self.facts["torch"].startswith(RELEASES[self.release]):
+        if not self.facts["python"].startswith(f"{self.version}.") or not self.facts["torch"].startswith(_PINS[self.release]):
             raise Unavailable(f"it has Python {self.facts['python']} and PyTorch {self.facts['torch']}")
         # Without the core, the tests of it would be left out.
         self.run("-c", _CORE_WORKS)
@@ -95,8 +106,10 @@ class Environment:
         # PyTorch has a step of its own, and fineline is run from its sources.
         packages = [requirement for requirement in wanted if not requirement.startswith(("torch>", "fineline["))]
         made = self._step("environment", self.interpreter.version, self._create)
-        made = self._step("torch", made + RELEASES[self.release], self._install_torch)
-        self._step("packages", made + json.dumps(packages) + pins, lambda: self._install_packages(packages))
+        made = self._step("torch", made + _PINS[self.release] + Path(cuda_stubs.__file__).read_text(), self._install_torch)
+        made = self._step("packages", made + json.dumps(packages) + pins, lambda: self._install_packages(packages))
+        libraries = project["optional-dependencies"]["zoo"]
+        self._step("libraries", made + json.dumps(libraries), lambda: self._install_libraries(libraries))
 
     def _step(self, name: str, inputs: str, action: Callable[[], object]) -> str:
         """Does a step unless it has been done with these inputs; returns what names its result."""
@@ -116,8 +129,10 @@ class Environment:
 
     def _install_torch(self) -> None:
         """PyTorch by itself: what it needs for other devices than the CPU takes 4 GB."""
-        self.run("-m", "pip", "install", "-q", "--no-deps", f"torch=={RELEASES[self.release]}")
         site_packages = self.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+        # With the stand-ins of before, which pip does not know.
+        shutil.rmtree(Path(site_packages, "torch"), ignore_errors=True)
+        self.run("-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", f"torch=={_PINS[self.release]}")
         self.run("-m", "tests.versions.cuda_stubs", site_packages)
 
     def _install_packages(self, packages: list[str]) -> None:
@@ -125,9 +140,28 @@ class Environment:
         # The tools that build the core, as in the Makefile.
         self.run("-m", "pip", "install", "-q", "-c", "constraints.txt", "setuptools>=77", "wheel", "ninja", *needs, *packages)
 
+    def _install_libraries(self, libraries: list[str]) -> None:
+        """Those that need PyTorch would bring what it needs for other devices, and the PyTorch of constraints.txt: each comes by itself, then what they need."""
+        self.run("-m", "pip", "install", "-q", "--no-deps", *libraries)
+        names = [_name(library) for library in libraries]
+        needs = further(json.loads(self.run("-c", _NEEDS, *names)), {"torch", *names})
+        self.run("-m", "pip", "install", "-q", "-c", "constraints.txt", *needs)
+
     def _build_core(self) -> None:
         sources = sorted([ROOT / "setup.py", *(ROOT / "src/fineline/native").iterdir()])
         inputs = self.facts["python"] + self.facts["torch"] + "".join([file.name + file.read_text() for file in sources])
         if not (ROOT / "src/fineline" / self.facts["core"]).exists():
             (self.folder / ".made" / "core").unlink(missing_ok=True)
         self._step("core", inputs, lambda: self.run("setup.py", "-q", "build_ext", "--inplace", FINELINE_NATIVE="1"))
+
+
+def _name(requirement: str) -> str:
+    """Returns the name in a requirement such as ``torch-geometric==2.8.1``, as PyPI has it."""
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None, requirement
+    return re.sub(r"[._-]+", "-", found[0]).lower()
+
+
+def further(needs: list[str], known: set[str]) -> list[str]:
+    """Returns the requirements that name none of the known packages and no extra."""
+    return [need for need in needs if "extra ==" not in need and _name(need) not in known]

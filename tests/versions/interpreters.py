@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # All that is made for other versions lies here. Git ignores it.
 FOLDER = ROOT / ".environments"
 # The release of Debian that has a version of Python as a package, for machines on which nothing else has one that fineline runs on.
-DEBIAN = {"3.13": "trixie"}
+DEBIAN = {"3.13": "trixie", "3.14": "sid"}
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 # What the folder of a Debian needs to make environments and to build the core.
 PACKAGES = "python3,python3-venv,python3-dev,g++,ca-certificates"

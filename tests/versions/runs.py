@@ -21,7 +21,7 @@ RESULTS = FOLDER / "results.json"
 # The sets of tests by their folders in tests/, in the order in which failures tell most.
 SETS = ("bytecode", "interp", "codegen", "guards", "policy", "soundness", "language")
 # Sets that others can be chosen from too.
-OTHERS = ("region", "faults", "backends", "export", "shapes", "unbacked", "objects", "cpython", "torch_facts", "fake", "fx", "api", "install")
+OTHERS = ("models", "region", "faults", "backends", "export", "shapes", "unbacked", "objects", "cpython", "torch_facts", "fake", "fx", "api", "install")
 # Exit statuses of pytest: all passed, some failed, none ran.
 _PASSED, _FAILED, _NONE = 0, 1, 5
 

@@ -14,6 +14,7 @@ from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import DISCARD, Delivery, GraphBreak
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.objects.attribute_errors import read_attribute
 from fineline.objects.attribute_reads import BINDERS, load_as_object, load_attr, load_without_getattr
 from fineline.objects.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
@@ -57,7 +58,7 @@ def _hasattr(call: Call) -> Frame | None:
     obj, name = call.args
     if not call.trace.active or not is_a(name, str):
         return call.finish(hasattr(obj, name))
-    if type(obj) in SYMBOLIC:
+    if type(obj) in SYMBOLIC or (type(obj) is np.ndarray and obj in call.interp.tensors.arrays.traced):
         # No attribute of a number depends on its value.
         return call.finish(raw_lookup(call.interp.type_of(obj), name) is not MISSING)
     info = None if is_a(obj, (type, super)) else type_info(call.trace, type(obj))

@@ -12,7 +12,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.builtins.handlers import HANDLERS
 from fineline.builtins.libraries import stand_in
-from fineline.builtins.marks import GROWING, RECORDING, own_function
+from fineline.builtins.marks import GROWING, INITIALISING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a, is_users_class
@@ -74,6 +74,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "opaque": Kind("disable", "it belongs to another compiler", _MARKS, "torch._dynamo.*"),
         "records": Kind("disable", "it writes a record that says when or where something happened", _MARKED),
         "growing": Kind("disable", "each of its calls would be a program of its own; a function that it is given is captured", _MARKED),
+        "initialises": Kind("disable", "it makes the parameters of a lazy module, at its first call", _MARKED),
         "library": Kind("substitute", "what it does while compiled is not what it does in eager calls", "fineline/builtins/libraries.py"),
         # fineline's own
         "declares": Kind("disable", "it compiles or marks something, or changes what will be captured", _MARKED, "functions of fineline's that declare"),
@@ -102,6 +103,7 @@ def rows() -> Iterator[Rule]:
     listed.update((fn, "handled") for fn in HANDLERS if not (getattr(fn, "__module__", None) or "").startswith("fineline"))
     listed.update((fn, "records") for fn in sorted(RECORDING, key=describe))
     listed[GROWING] = "growing"
+    listed[INITIALISING] = "initialises"
     for fn, kind in listed.items():
         yield row(kind, fn)
     for name, kind in DYNAMO_NAMES.items():
@@ -153,6 +155,8 @@ def table_row(fn: Any) -> str:
 def _of_function(fn: types.FunctionType) -> str:
     if fn in HANDLERS:
         return "handled"
+    if fn is INITIALISING:
+        return "initialises"
     if fn is GROWING:
         return "growing"
     if fn is graph_break:

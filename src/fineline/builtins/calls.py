@@ -34,27 +34,35 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import root_of
-from fineline.kinds import is_a, is_users_class
+from fineline.kinds import is_a, is_users_class, is_wrapper_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import BINDERS, load_attr
+from fineline.objects.c_argument_errors import refused
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.carried_iterators import STANDING
-from fineline.objects.instances import make_instance
+from fineline.objects.instances import make_instance, make_structseq
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.objects.lru_caches import LRU_TYPE, call_cached
-from fineline.objects.type_info import C_OTHER, in_python, raw_lookup, type_info
+from fineline.objects.type_info import C_METHOD_TYPES, C_OTHER, MISSING, c_method, in_python, raw_lookup, type_info
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling, torch_mark
 from fineline.symbolic.arithmetic import holds
+from fineline.tensor_ops import collectives
 from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
+from fineline.tensor_ops.torch_functions import NO_OVERRIDE, call_override, is_made_in_python, overridden
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.releases import APPLY
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.local_classes import SameCode, is_method
 from fineline.tracing.plain_values import is_value
-from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, SegmentTrace
+from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_KWDEFAULTS, PARTIAL, SegmentTrace
 
+# Stands in a ``functools.partial`` for an argument that each call gives, from Python 3.14 on.
+_PLACEHOLDER = getattr(functools, "Placeholder", object())
+# The qualified names of functions for which the handler depends on more than the name.
+REPLACED = NAMES | collectives.NAMES
+PARTIAL_CALL = functools.partial.__call__
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
 NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -97,7 +105,7 @@ def see_function(trace: SegmentTrace, fn: types.FunctionType) -> None:
             trace.expand(fn.__kwdefaults__)
     else:
         guards.check(src, "function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
-    if src.op not in ("type_attr", "pin"):
+    if src.op not in ("type_attr", "pin", "instance"):
         g = fn.__globals__
         inner = guards.access(src, "member", F_GLOBALS, g)
         if is_method(src) and g not in trace.sources:
@@ -206,6 +214,8 @@ def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
     try:
         if interp.trace.deferred.texts:
             read_by(interp, fn, args, kwargs)
+        if interp.nested.modes and (fn in HANDLERS or fn is torch.device) and (asked := _ask_mode(interp, f, fn, args, kwargs, then)) is not NO_OVERRIDE:
+            return asked
         t = type(fn)
         if t is types.FunctionType:
             return call_function(interp, f, fn, args, kwargs, then)
@@ -217,6 +227,13 @@ def call_unruled(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | N
         raise
     except NotForGraph as e:
         raise GraphBreak(fn, tuple(args), kwargs, "FL413", str(e)).to(then) from None
+
+
+def _ask_mode(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+    """Calls the mode that the code has entered, if it sees ``fn``, for which there is a handler; else returns `NO_OVERRIDE`."""
+    if classify_torch(fn) in (None, "python", "query", "effect") or not interp.trace.active or not overridden(interp, args):
+        return NO_OVERRIDE
+    return call_override(interp, f, fn, args, kwargs, then)
 
 
 def call_function(interp: Interp, f: Frame, fn: Any, args: list, kwargs: dict | None, then: Delivery | None) -> Frame | None:
@@ -249,7 +266,7 @@ def _not_run_through(interp: Interp, fn: types.FunctionType) -> Handler | None:
     if fn.__qualname__ in STOPPING and stops(fn):
         return stop
     # Rules decide about these functions, and rules have a scope: the answer is not stored.
-    ruled = fn.__code__ in KNOWN_CODE or fn.__qualname__ in NAMES
+    ruled = fn.__code__ in KNOWN_CODE or fn.__qualname__ in REPLACED
     if ruled and (known := known_function(interp, fn)) is not None:
         return known
     if fn.__dict__ or (fn.__module__ is not None and fn.__module__.startswith("fineline.")):
@@ -302,27 +319,21 @@ def call_builtin(call: Call) -> Frame | None:
                 return call.instead(descr, [owner, *call.args], call.kwargs)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):
                 return c_calls.call_c(call, fn if spec_of(fn) is not UNKNOWN else descr)
+            of_class = c_method(type(owner), fn)
+            if descr is MISSING and type(of_class) is types.MethodDescriptorType and of_class.__get__(owner) == fn:
+                return call.instead(of_class, [owner, *call.args], call.kwargs)
         elif not is_a(owner, Tensor):
             descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
                 return call.instead(descr, [owner, *call.args], call.kwargs)
         else:
-            descr = raw_lookup(type(owner), fn.__name__)
+            descr = c_method(type(owner), fn)
             if type(descr) is types.MethodDescriptorType:
                 return call.interp.tensors.call(call.of(descr, [owner, *call.args]), classify_torch(descr))
     kind = classify_torch(fn)
     if kind is not None:
         return call.interp.tensors.call(call, kind)
     return c_calls.call_c(call)
-
-
-def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
-    """Returns the unbound C method that ``fn`` binds. It skips Python methods of that name earlier in the MRO."""
-    for k in cls.__mro__:
-        descr = k.__dict__.get(fn.__name__)
-        if type(descr) is types.MethodDescriptorType:
-            return descr
-    return raw_lookup(cls, fn.__name__)
 
 
 def call_descriptor(call: Call) -> Frame | None:
@@ -334,8 +345,12 @@ def call_descriptor(call: Call) -> Frame | None:
             return call.instead(own, args, call.kwargs)
         if type(args[0]) in STANDING:
             raise call.graph_break("FL410", f"{fn.__name__} of a {STANDING[type(args[0])].__name__}")
+    if fn is PARTIAL_CALL and args and is_a(args[0], functools.partial):
+        return call_partial(call.of(args[0], args[1:]))
     handler = HANDLERS.get(fn)
     if handler is not None:
+        if call.interp.nested.modes and (asked := _ask_mode(call.interp, call.frame, fn, args, call.kwargs, call.then)) is not NO_OVERRIDE:
+            return asked
         return handler(call)
     kind = classify_torch(fn)
     if kind is not None and not (fn is torch.Size.numel and call.interp.backing.may_be_symbolic and holds(args)):
@@ -352,8 +367,15 @@ def call_method_wrapper(call: Call) -> Frame | None:
 
 
 def call_partial(call: Call) -> Frame | None:
+    """Calls the function of a ``functools.partial``. A subclass may have attributes of its own by the names of C's."""
     call.trace.load_partial(call.fn)
-    return call.instead(call.fn.func, [*call.fn.args, *call.args], {**call.fn.keywords, **(call.kwargs or {})})
+    func, fixed, keywords = [member.__get__(call.fn) for member in PARTIAL]
+    given = iter(call.args)
+    left_open = [arg is _PLACEHOLDER for arg in fixed]
+    if sum(left_open) > len(call.args):
+        return refused(call)
+    args = [next(given) if is_open else arg for arg, is_open in zip(fixed, left_open, strict=True)]
+    return call.instead(func, [*args, *given], {**keywords, **(call.kwargs or {})})
 
 
 def call_type(call: Call) -> Frame | None:
@@ -366,13 +388,15 @@ def call_type(call: Call) -> Frame | None:
     if not trace.active:
         if not is_users_class(cls) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
             return call.run_natively()
+    if trace.active and c_access.is_structseq(cls):
+        return make_structseq(call)
     if not is_users_class(cls) or spec_of(cls) is not UNKNOWN:
         return c_calls.call_c(call)
     if issubclass(cls, Tensor) or cls.__module__.startswith("torch._C") or cls.__module__ == "torch":
         kind = classify_torch(cls)
         if kind is not None and kind != "python":
             return call.interp.tensors.call(call, kind)
-        if issubclass(cls, Tensor):
+        if issubclass(cls, Tensor) and not (trace.active and (is_wrapper_class(cls) or is_made_in_python(cls))):
             raise call.graph_break("FL421", f"making a {cls.__name__}")
     kind_of_call, meta_call = type_info(trace, type(cls)).look(trace, "__call__")
     if is_a(meta_call, type):
@@ -432,9 +456,15 @@ def call_object(call: Call) -> Frame | None:
         if not c_access.hashable(method):
             # A method that C++ bindings made, for example of a TorchScript module.
             raise call.graph_break("FL410", f"{type(obj).__name__}.__call__ is C code that fineline knows nothing of")
+        if type(method) not in C_METHOD_TYPES:
+            # A function with a cache, and from Python 3.14 on a partial object.
+            return call.callee().of(BINDERS[kind], interp, call.frame, method, obj, type(obj))  # type: ignore[index]
         return call_descriptor(call.of(method, [obj, *args]))
     if kind:
         return call.callee().of(load_attr, interp, call.frame, obj, "__call__")
+    if is_a(obj, types.ModuleType):
+        # From Python 3.12 on, the error names a function that the module has by the same name.
+        return call.run_eagerly("FL437", "a module is called")
     raise TypeError(f"'{type(obj).__name__}' object is not callable")
 
 

@@ -18,19 +18,21 @@ import torch
 from torch import nn
 
 from fineline.cpython import protocols
-from fineline.frames.frame import Frame
+from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a, is_users_class
+from fineline.numpy_support import np
 from fineline.objects import c_calls
 from fineline.objects.c_argument_errors import refused
 from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.instances import make_instance
-from fineline.objects.introspection import load_cell
-from fineline.objects.iterator_stand_ins import KINDS
+from fineline.objects.introspection import find_cell
 from fineline.objects.type_info import raw_lookup, special_method, type_info, watches
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
-from fineline.tracing.identity_guards import guard_mro, guard_subclass, is_instance
+from fineline.tables import attributes
+from fineline.tracing.identity_guards import SameSubclasses, guard_mro, guard_subclass, is_instance
 from fineline.tracing.interp import Call, Handler, Interp
+from fineline.tracing.mutation_log import EMPTY
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.recreated_classes import CLASS_MRO
 from fineline.tracing.segment_trace import SegmentTrace
@@ -40,7 +42,10 @@ OBJECT_HOOK = object.__dict__["__subclasshook__"]
 # Methods of metaclasses that answer isinstance() and issubclass() from the classes alone, without user code.
 STATIC_CHECKS = frozenset(
     raw_lookup(meta, check)
-    for meta in (abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(nn.Buffer))
+    for meta in (
+        *(abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(nn.Buffer)),
+        *attributes("torch._opaque_base", "OpaqueBaseMeta"),
+    )
     for check in ("__instancecheck__", "__subclasscheck__")
 )
 
@@ -55,7 +60,7 @@ def _isinstance(call: Call) -> Frame | None:
     obj, classes = call.args
     trace = call.trace
     # For a stand-in, the type of the object that it replaces.
-    kind = KINDS.get(type(obj), type(obj))
+    kind = call.interp.type_of(obj)
     stands = kind is not type(obj)
     if trace.active:
         by_class = not stands and kind is not classes and answers_class(trace, kind)
@@ -97,7 +102,7 @@ def _is_a(call: Call) -> Frame | None:
     obj, kinds = call.args
     if call.trace.active and type(obj) is not kinds:
         guard_mro(call.trace, type(obj))
-    found = issubclass(call.interp.type_of(obj), kinds) if type(obj) in SYMBOLIC else is_a(obj, kinds)
+    found = issubclass(call.interp.type_of(obj), kinds) if type(obj) in SYMBOLIC or type(obj) is np.ndarray else is_a(obj, kinds)
     return call.finish(found)
 
 
@@ -163,21 +168,30 @@ def _type(call: Call) -> Frame | None:
 
 def _super(call: Call) -> Frame | None:
     if not call.args:
-        info = call.frame.info
-        if not info.code.co_argcount:
-            raise RuntimeError("super(): no arguments")
-        if "__class__" not in info.code.co_freevars:
-            raise RuntimeError("super(): __class__ cell not found")
-        at = info.slots.index("__class__")
-        cell = call.frame.local[at]
-        cls = load_cell(call.interp, cell)
-        self = call.frame.local[0]
-        if type(self) is types.CellType:
-            self = self.cell_contents
-        call.args = [cls, self]
+        call.args = _arguments_of_super(call)
     obj = super(*call.args)
     call.trace.made.add(obj)
     return call.finish(obj)
+
+
+def _arguments_of_super(call: Call) -> list[Any]:
+    """Returns the class and the first argument of the function that calls ``super()``, which is how CPython finds them."""
+    info, local = call.frame.info, call.frame.local
+    if not info.code.co_argcount:
+        raise RuntimeError("super(): no arguments")
+    self = local[0]
+    if info.slots[0] in info.code.co_cellvars and is_a(self, types.CellType):
+        self = find_cell(call.interp, self)
+    if self is NULL or self is EMPTY:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in info.code.co_freevars:
+        raise RuntimeError("super(): __class__ cell not found")
+    cls = find_cell(call.interp, local[info.slots.index("__class__")])
+    if cls is EMPTY:
+        raise RuntimeError("super(): empty __class__ cell")
+    if not is_a(cls, type):
+        raise RuntimeError(f"super(): __class__ is not a type ({type(cls).__name__})")
+    return [cls, self]
 
 
 def _build_class(call: Call) -> Frame | None:
@@ -219,6 +233,20 @@ def _type_call(call: Call) -> Frame | None:
     return c_calls.call_c(call)
 
 
+def _subclasses(call: Call) -> Frame | None:
+    """Handles ``type.__subclasses__``, by which libraries find their implementations (einops): guards that the classes are the same."""
+    trace, cls = call.trace, call.args[0]
+    if not trace.active or not is_a(cls, type):
+        return call.run_natively()
+    found: list[type] = type.__subclasses__(cls)
+    if any([k in trace.classes.local for k in (cls, *found)]):
+        raise call.graph_break("FL410", f"the subclasses of {cls.__name__}, of which each call may make others")
+    src = trace.sources.get(cls) or trace.pin(cls, cls.__name__)
+    trace.guards.check(src, "predicate", (SameSubclasses(found), "has the same subclasses"), "subclasses")
+    trace.made.add(found)
+    return call.finish(found)
+
+
 def _enum_call(call: Call) -> Frame | None:
     cls = call.fn
     target, real = (cls, call.args) if is_a(cls, enum.EnumMeta) else (call.args[0], call.args[1:])
@@ -249,6 +277,7 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         builtins.super: _super,
         builtins.__build_class__: _build_class,
         type.__call__: _type_call,
+        type.__subclasses__: _subclasses,
         **dict.fromkeys((object, property, classmethod, staticmethod, property.setter, property.getter, property.deleter), _wrapper),
         enum.EnumMeta.__call__: _enum_call,
         **dict.fromkeys((collections.namedtuple, dataclasses._process_class, types.new_class), _class_factory),  # type: ignore[attr-defined]

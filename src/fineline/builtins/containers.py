@@ -19,11 +19,12 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a, is_users_class
+from fineline.numpy_support import np
 from fineline.objects import c_access, c_calls
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import only_numbers, settle_all
-from fineline.tensor_ops.overriding_classes import overrides
+from fineline.tensor_ops.torch_functions import call_override, overridden
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -80,12 +81,14 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
     t = type(obj)
     if trace.active:
         if is_a(obj, Tensor) and type_info(trace, interp.type_of(obj)).look(trace, "__len__")[1] is TENSOR_LEN:
-            if overrides(obj):
-                raise GraphBreak(len, (obj,), None, "FL504", f"len of a {t.__name__}, which overrides operators")
+            if overridden(interp, (obj,)):
+                return call_override(interp, f, TENSOR_LEN, (obj,), None, then)
             if trace.recorder.kernels.unmeasured and not trace.recorder.measured(obj):
                 raise GraphBreak(len, (obj,), None, "FL508", "the tensor's length depends on a tensor's values")
             return interp.finish(f, interp.backing.length(interp, obj), then)
-        if t in c_access.CONTAINERS:
+        if t is np.ndarray and obj in interp.tensors.arrays.traced:
+            return interp.finish(f, interp.tensors.array_length(interp, obj), then)
+        if t in c_access.CONTAINERS or c_access.is_structseq(t):
             return interp.finish(f, _read_length(trace, obj, then), then)
         if is_users_class(t):
             method = type_info(trace, t).look(trace, "__len__")[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from fineline.builtins import (
     attribute_functions,
     classes,
     containers,
+    data_parallel,
     debuggers,
     iteration,
     libraries,
@@ -21,16 +23,28 @@ from fineline.builtins import (
     rule_blocks,
     texts,
 )
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.kinds import is_a, is_users_class
-from fineline.objects import copying, introspection
+from fineline.objects import c_calls, copying, introspection
 from fineline.objects.c_argument_errors import counted
 from fineline.objects.copying import mark_made
 from fineline.tables import is_replaced
-from fineline.tensor_ops import inference_mode, numpy_arrays, tensor_indices, tensor_types, unbacked, user_modes
+from fineline.tensor_ops import (
+    collectives,
+    inference_mode,
+    tensor_indices,
+    tensor_types,
+    torch_functions,
+    unbacked,
+    user_modes,
+    wrapper_tensors,
+)
+from fineline.tensor_ops.arrays import calls as array_calls
 from fineline.tensor_ops.subgraphs import checkpoint, higher_order
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
+from fineline.tensor_ops.torch_functions import overrides, silent
 from fineline.torch_facts.releases import APPLY
 from fineline.tracing.interp import Call, Handler
 
@@ -43,6 +57,8 @@ def _native_binary(call: Call) -> Frame | None:
 def _without_methods(v: Any) -> Any:
     """Replaces ``v``, whose methods have been called already, by an instance of a class with the same name: C raises the error about it."""
     t = type(v)
+    if overrides(v):
+        return silent(v)
     if not is_users_class(t) or is_a(v, Tensor) or t.__dictoffset__ == 0 or any([not is_users_class(k) for k in t.__mro__[:-1]]):
         return v
     return type(t.__name__, (), {})()
@@ -72,6 +88,12 @@ def _last(call: Call) -> Frame | None:
     return call.finish(call.args[-1])
 
 
+def _invert(call: Call) -> Frame | None:
+    if "bools" in CURRENT.warns_of and type(call.args[0]) in (bool, torch.SymBool):
+        return call.run_eagerly("FL437", "~ of a bool, about which Python warns")
+    return c_calls.call_c(call)
+
+
 def _type_hints(call: Call) -> Frame | None:
     """Breaks the graph at ``get_type_hints``, which compiles and evaluates text: a break inside it could not be rebuilt."""
     if call.trace.active:
@@ -80,13 +102,16 @@ def _type_hints(call: Call) -> Frame | None:
 
 
 _FAMILIES: tuple[Any, ...] = (
-    numpy_arrays, attribute_functions, checkpoint, classes, containers, copying, debuggers, random_methods, higher_order, tensor_indices,
-    inference_mode, introspection, user_modes, rule_blocks, libraries, marks, iteration, tensor_types, texts, unbacked,
+    array_calls, attribute_functions, checkpoint, classes, collectives, containers, copying, data_parallel, debuggers, random_methods,
+    higher_order, tensor_indices, inference_mode, introspection, torch_functions, user_modes, rule_blocks, libraries, marks, iteration,
+    tensor_types, texts, unbacked, wrapper_tensors,
 )  # fmt: skip
 
 _UNCOUNTED: dict[Any, Handler] = {
     **{fn: handler for family in _FAMILIES for fn, handler in family.HANDLERS.items()},
     protocols.native_binary: _native_binary,
+    operator.inv: _invert,
+    operator.invert: _invert,
     APPLY: apply_function,
     # A graph cannot contain a profiler's label; the profiler sees the program instead.
     torch.autograd.profiler.record_function.__enter__: _last,

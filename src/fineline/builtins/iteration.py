@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fineline.builtins.operators import call_special
 from fineline.bytecode.asynchronous import let_pass
-from fineline.bytecode.version import CURRENT
+from fineline.bytecode.version import CLOSE_RETURNS, CURRENT
 from fineline.cpython import protocols
 from fineline.cpython.polyfill_iterators import RangeIterator
 from fineline.frames.frame import Frame, InterpretedGenerator
@@ -30,8 +30,8 @@ from fineline.objects.list_iterators import next_item
 from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
 from fineline.objects.type_info import ABSENT, MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.policy.break_settings import breaks_here
-from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.rules import call_ruled
+from fineline.tensor_ops.torch_functions import call_override, overridden
 from fineline.tracing.interp import Call, Handler, Interp
 
 TENSOR_ITER = Tensor.__iter__
@@ -61,8 +61,8 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         method = type_info(trace, interp.type_of(obj)).look(trace, "__iter__")[1]
         if method is not TENSOR_ITER and is_a(method, types.FunctionType):
             return interp.call(f, method, [obj], None, Delivery(_an_iterator, then))
-        if overrides(obj):
-            raise GraphBreak(_all_parts, (obj,), None, "FL504", f"iterating over a {t.__name__}, which overrides operators").to(Delivery(_native_iter, then))
+        if overridden(interp, (obj,)):
+            return call_override(interp, f, TENSOR_ITER, (obj,), None, Delivery(_an_iterator, then))
         rule = interp.rules.decide(TENSOR_ITER, (obj,)) if interp.rules is not None and interp.nested.opaque is None else None
         eagerly = rule if rule is not None and rule.verb in ("disable", "disable_frame", "disallow") else None
         if rule is not None and rule.verb != "trace" and eagerly is None:
@@ -245,7 +245,7 @@ def _generator_method(verb: str) -> Handler:
         if verb == "iter":
             return call.finish(gen)
         if verb == "throw":
-            if len(args) > 2 and CURRENT.warns_of_parts and call.trace.active:
+            if len(args) > 2 and "parts" in CURRENT.warns_of and call.trace.active:
                 raise GraphBreak(types.GeneratorType.throw, tuple(args), None, "FL437", "throw() with several arguments, about which Python warns")
             typ, val = args[1], args[2] if len(args) > 2 else None
             exc = typ if is_a(typ, BaseException) else (val if is_a(val, BaseException) else typ(val) if val is not None else typ())
@@ -253,7 +253,7 @@ def _generator_method(verb: str) -> Handler:
         if gen.state in ("new", "closed"):
             gen.state, gen.frame = "closed", None
             return call.finish(None)
-        return call.instead(close_generator, [gen, call.trace.fresh(GeneratorExit())])
+        return call.instead(close_generator, [gen, call.trace.fresh(GeneratorExit()), CLOSE_RETURNS])
 
     return handler
 
@@ -271,12 +271,14 @@ def _unraisable(call: Call) -> Frame | None:
     return call.run_in_c()
 
 
-def close_generator(gen: Any, exc: Any) -> None:
+def close_generator(gen: Any, exc: Any, returns: bool) -> Any:
     """Closes a suspended generator as ``gen.close()`` does; the interpreter runs this code."""
     try:
         gen.throw(exc)
-    except (GeneratorExit, StopIteration):
-        return
+    except GeneratorExit:
+        return None
+    except StopIteration as stop:
+        return stop.value if returns else None
     raise RuntimeError("generator ignored GeneratorExit")
 
 

@@ -48,8 +48,10 @@ def stand_in(fn: types.FunctionType) -> Callable | None:
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
 
 
-# From Python 3.13 on, a count that is not given is an object of its own.
-_TEXTS_AND_COUNTS = (str, bytes, int, type((re.sub.__kwdefaults__ or {}).get("count", 0)))
+# From Python 3.13 on, a count and flags that are not given are an object of its own.
+_NOT_GIVEN = type((re.sub.__kwdefaults__ or {}).get("count", 0))
+_TEXTS_AND_COUNTS = (str, bytes, int, _NOT_GIVEN)
+_FLAGS = (int, re.RegexFlag, _NOT_GIVEN)
 
 
 def _pattern(call: Call) -> Frame | None:
@@ -57,7 +59,7 @@ def _pattern(call: Call) -> Frame | None:
     pattern, flags = call.values()
     if not call.trace.active:
         return call.finish(call.interp.native(call.fn, (pattern, flags), None))
-    if type(pattern) not in (str, bytes) or type(flags) not in (int, re.RegexFlag) or flags & re.DEBUG:
+    if type(pattern) not in (str, bytes) or type(flags) not in _FLAGS or flags & re.DEBUG:
         return call.interpret()
     call.trace.deferred.settle(pattern)
     call.trace.deferred.settle(flags)

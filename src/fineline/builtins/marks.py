@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fineline.builtins.data_parallel import AROUND
 from fineline.builtins.libraries import stand_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
@@ -27,6 +28,7 @@ from fineline.policy.marks import MARKS, dynamo_kind, torch_mark
 from fineline.policy.rule import Rule
 from fineline.policy.stance import Stances
 from fineline.symbolic.arithmetic import settled
+from fineline.tensor_ops.collectives import collective
 from fineline.tracing.identity_guards import METHOD, identify, known_code
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import SegmentTrace
@@ -59,6 +61,9 @@ RECORDING = frozenset(
 # It keeps lists that grow with each call (up to 100 past steps), so each call would need a program of its own.
 GROWING = inspect.unwrap(torch.optim.LBFGS.step)
 
+# Makes the parameters of a lazy module at its first call, then removes itself from the module's hooks, and changes its class.
+INITIALISING = torch.nn.modules.lazy.LazyModuleMixin._infer_parameters
+
 
 def known_function(interp: Interp, fn: types.FunctionType) -> Handler | None:
     """Returns the handler of a function with one of `KNOWN_CODE` or with a stand-in; None if there is none or a trace rule overrides it."""
@@ -68,13 +73,18 @@ def known_function(interp: Interp, fn: types.FunctionType) -> Handler | None:
         return None
     if fn.__code__ is GROWING.__code__:
         return _calls_back
-    return _recorded if fn in RECORDING else _stands_in if stand_in(fn) is not None else None
+    found = _BY_FUNCTION.get(fn) or collective(fn)
+    return _stands_in if found is None and stand_in(fn) is not None else found
 
 
 def _stands_in(call: Call) -> Frame | None:
     plain: Any = stand_in(call.fn)
     call.trace.pin(plain, plain.__qualname__)
     return call.instead(plain, call.args, call.kwargs)
+
+
+def _initialises(call: Call) -> Frame | None:
+    return call.run_eagerly("FL411", f"{call.fn.__qualname__} makes the parameters of a module, at its first call")
 
 
 def _recorded(call: Call) -> Frame | None:
@@ -322,7 +332,10 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
 # The code of the functions that these two return.
 TRACERS = IdentitySet(c for fn in (torch.func.functionalize, torch.func.linearize) for c in fn.__code__.co_consts if is_a(c, types.CodeType))
 
-KNOWN_CODE = IdentitySet((*TRACERS, *[fn.__code__ for fn in (*RECORDING, GROWING) if is_a(fn, types.FunctionType)]))
+# The functions that have a handler of their own.
+_BY_FUNCTION: Mapping[Any, Handler] = MappingProxyType({**dict.fromkeys(RECORDING, _recorded), INITIALISING: _initialises, **AROUND})
+
+KNOWN_CODE = IdentitySet((*TRACERS, *[fn.__code__ for fn in (GROWING, *_BY_FUNCTION) if is_a(fn, types.FunctionType)]))
 
 _DYNAMO: dict[str, Handler] = {
     "marks_size": _marks_size, "settles_size": _settles_size,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.cpython.numpy_scalars import NUMPY_SCALARS
 from fineline.frames.frame import Frame
@@ -41,7 +42,8 @@ from fineline.symbolic.arithmetic import (
     settle_all,
     settled,
 )
-from fineline.tensor_ops.numpy_arrays import operate
+from fineline.tensor_ops.arrays.calls import operate
+from fineline.tensor_ops.torch_functions import overridden
 from fineline.tracing.identity_guards import guard_distinct, guard_distinct_from, guard_identity
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
@@ -119,10 +121,14 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
             f.stack.append(c_calls.of_few_parts(interp, calculate(op, a, b), op, (a, b)))
             return None
         if not is_a(a, Tensor) and not is_a(b, Tensor):
+            if operate(interp, f, op, a, b):
+                return None
             if not ANSWERING.isdisjoint((type(a), type(b))):
                 _ask(interp, f, op, name, a, b)
             a, b = settled(a), settled(b)
         elif trace.active:
+            if _asks_classes(interp, a, b):
+                return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
             f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
             return None
     if not trace.active and not python_method(trace, a, b, f"__{name}__", f"__r{name}__"):
@@ -130,6 +136,8 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
         return None
     if trace.active and (is_a(a, Tensor) or is_a(b, Tensor)):
         other = b if is_a(a, Tensor) else a
+        if _asks_classes(interp, a, b):
+            return interp.call(f, protocols.binary, [a, b, f"__{name}__", f"__r{name}__", written])
         if not python_method(trace, other, None, f"__{name}__", f"__r{name}__") or is_a(other, Tensor):
             f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
             return None
@@ -200,12 +208,19 @@ def call_special(interp: Interp, f: Frame, method: Any, obj: Any, name: str, *ar
     return interp.call(f, protocols.ask, [obj, name, *args], None, then)
 
 
+def _asks_classes(interp: Interp, *operands: Any) -> bool:
+    """Returns whether an infix operator calls a ``__torch_function__``: Python then calls the operands' methods one after the other."""
+    return interp.nested.opaque is None and overridden(interp, operands)
+
+
 def inplace_operator(interp: Interp, f: Frame, a: Any, b: Any, which: int) -> Frame | None:
     trace = interp.trace
     op, name = BINARY[which]
     iop = INPLACE[which]
     iname = f"__i{name}__"
     if is_a(a, Tensor) and trace.active:
+        if _asks_classes(interp, a, b):
+            return interp.call(f, protocols.inplace, [a, b, iname, f"__{name}__", f"__r{name}__", op, iop])
         f.stack.append(interp.tensors.operator(interp, iop, [a, b], None))
         return None
     method = raw_lookup(type(a), iname)
@@ -232,6 +247,8 @@ def _unary(name: str, op: Any) -> Any:
     def unary(interp: Interp, f: Frame, arg: int) -> Frame | None:
         a = f.stack.pop()
         trace = interp.trace
+        if op is operator.invert and type(a) in (bool, torch.SymBool) and "bools" in CURRENT.warns_of and trace.active:
+            raise GraphBreak(op, (settled(a),), None, "FL437", "~ of a bool, about which Python warns")
         if type(a) in SYMBOLIC:
             f.stack.append(calculate(op, a))
             return None
@@ -243,6 +260,8 @@ def _unary(name: str, op: Any) -> Any:
             f.stack.append(op(a))
             return None
         if is_a(a, Tensor):
+            if _asks_classes(interp, a):
+                return interp.call(f, protocols.ask, [a, name])
             f.stack.append(interp.tensors.operator(interp, op, [a], None))
             return None
         method = special_method(trace, type(a), name)
@@ -326,6 +345,8 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
             if a is None or b is None or is_a(a, str) or is_a(b, str):
                 f.stack.append(op(a, b))
                 return None
+        if _asks_classes(interp, a, b):
+            return interp.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(interp.tensors.operator(interp, op, [a, b], None))
         return None
     if python_method(trace, a, b, name, rname) or (name == "__ne__" and python_method(trace, a, b, "__eq__")):

@@ -22,11 +22,12 @@ from fineline.objects.attribute_reads import load_attr
 from fineline.objects.lru_caches import lasts
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.numpy_numbers import symbol_for
-from fineline.objects.type_info import MISSING, in_python, raw_lookup, type_info
+from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.symbolic.arithmetic import holds, settle_all
 from fineline.symbolic.floats import hint
-from fineline.tensor_ops.numpy_arrays import write_item
+from fineline.tensor_ops.arrays.calls import write_item
 from fineline.tensor_ops.symbolic_forms import item_of
+from fineline.tensor_ops.torch_functions import call_override, overridden
 from fineline.tracing.identity_guards import ItemFromEnd
 from fineline.tracing.interp import Interp, call_it
 from fineline.tracing.plain_values import SINGLETONS, VALUES, is_value
@@ -79,6 +80,9 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         f.stack.append(obj[key])
         return None
     if is_a(obj, Tensor):
+        if interp.nested.opaque is None and overridden(interp, (obj, key)):
+            method = special_method(trace, t, "__getitem__")
+            return call_special(interp, f, method, obj, "__getitem__", key) if in_python(method) else call_override(interp, f, operator.getitem, (obj, key), None)
         item = item_of(interp, obj, key)
         f.stack.append(interp.tensors.operator(interp, operator.getitem, [obj, key], None) if item is None else item)
         return None
@@ -104,8 +108,8 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         if not dict.__contains__(obj, key):
             trace.read_absent(obj, trace.sources.get(obj), key)
             missing = type_info(trace, t).look(trace, "__missing__")[1] if t is not dict else None
-            if is_a(missing, types.FunctionType):
-                return interp.call(f, missing, [obj, key])
+            if in_python(missing):
+                return call_special(interp, f, missing, obj, "__missing__", key)
             if is_a(obj, defaultdict):
                 return _default_item(interp, f, obj, key)
             obj[key]
@@ -127,7 +131,7 @@ def subscript_of_class(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | 
     method = raw_lookup(type(obj), "__getitem__")
     if in_python(method):
         return call_special(interp, f, method, obj, "__getitem__", key)
-    return interp.call(f, protocols.subscript_missing, [obj, key, types.MethodType(raw_lookup(type(obj), "__missing__"), obj)])
+    return interp.call(f, protocols.subscript_missing, [obj, key])
 
 
 def _default_item(interp: Interp, f: Frame, d: defaultdict, key: Any) -> Frame | None:
@@ -240,6 +244,11 @@ def store_subscr(interp: Interp, f: Frame, obj: Any, key: Any, value: Any) -> Fr
         key = symbol_for(trace, key) if trace.deferred.unsymbolic and is_a(obj, Tensor) else key
         trace.deferred.settle(key)
     if is_a(obj, Tensor):
+        if interp.nested.opaque is None and overridden(interp, (obj, key, value)):
+            method = special_method(trace, t, "__setitem__")
+            if in_python(method):
+                return call_special(interp, f, method, obj, "__setitem__", key, value, then=interp.discard)
+            return call_override(interp, f, operator.setitem, (obj, key, value), None, interp.discard)
         try:
             item = item_of(interp, obj, key, used=True)
             interp.tensors.operator(interp, operator.setitem, [obj, key, value] if item is None else [item, ..., value], None)

@@ -90,6 +90,8 @@ _REMAINDERS = (6, 19)
 INPLACE_FROM = 13
 # Callables that read at most the type of a text, or whose handler takes care of deferred texts.
 _KEEP = (isinstance, callable, type, list.append, str, repr, format, hash, id)
+# Callables whose handlers break the graph themselves, with the variables of the caller as arguments.
+_EVALUATE = (eval, exec)
 # Callables that read only their first two arguments.
 _SET = (setattr, object.__setattr__)
 # Callables that have a handler, and still use a text only for their result or for a record that they write.
@@ -150,7 +152,7 @@ def attend(interp: Interp, f: Frame) -> bool:
     if interp.nested.opaque is not None:
         if not interp.backing.real:
             raise Restart("FL515", f"{name} reads the text of a tensor")
-        interp.nested.opaque.read = True
+        interp.nested.opaque.reads_numbers()
         return False
     # After the graph break the instruction runs again, with the text on the stack.
     raise GraphBreak(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
@@ -207,6 +209,8 @@ def _among(fn: Any, functions: tuple) -> bool:
 
 def _reads(fn: Any) -> bool:
     """Returns whether a call reads its arguments, instead of only making other calls, which come here too, or breaking the graph anyway."""
+    if _among(fn, _EVALUATE):
+        return False
     if is_a(fn, type):
         return not (type(fn) is type and is_users_class(fn) and fn.__new__ is object.__new__ and spec_of(fn) is UNKNOWN)
     if not is_a(fn, _CALLED):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
+from fineline.guards.source import LASTING
 from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.c_access import may_print
@@ -65,6 +66,8 @@ def _text(call: Call) -> Frame | None:
                     return call.instead(method, given, kwargs, _checked, fn)
                 if name != names[-1] and method is not object.__str__:
                     break
+        if bare and fn is not hash and not kwargs and (printed := _printed_by_c(trace, fn, obj)) is not None:
+            return call.finish(printed)
     if fn is id and len(args) == 1 and not kwargs and (type(args[0]) in SINGLETONS or _lasts(trace, args[0])):
         if type(args[0]) in SINGLETONS:
             trace.deferred.settle(args[0])
@@ -100,7 +103,40 @@ def _lasts(trace: SegmentTrace, obj: Any) -> bool:
         return False
     while src.parent is not None and not is_a(src.value, torch.nn.Module):
         src = src.parent
-    return src.op == "pin" or is_a(src.value, torch.nn.Module)
+    return src.op in LASTING or is_a(src.value, torch.nn.Module)
+
+
+def _printed_by_c(trace: SegmentTrace, fn: Any, obj: Any) -> str | None:
+    """Returns a text that is a name and an address, and guards it: of a function, or of an object whose class has no method for its text.
+
+    None: of another object, or of one that may be another at each call.
+    """
+    t = type(obj)
+    if t is types.BuiltinFunctionType and is_value(obj):
+        return str(fn(obj))
+    if not _lasts(trace, obj) or (t is not types.FunctionType and not _has_no_text(trace, t, fn)):
+        return None
+    text = str(fn(obj))
+    trace.guards.check(trace.sources[obj], "predicate", (SameText(text), f"prints as {text}"), "text")
+    return text
+
+
+def _has_no_text(trace: SegmentTrace, t: type, fn: Any) -> bool:
+    if type(t) is not type or not is_users_class(t) or issubclass(t, Tensor):
+        return False
+    methods = {"__repr__": object.__repr__, "__str__": object.__str__, "__format__": object.__format__}
+    asked = list(methods)[: (repr, str, format).index(fn) + 1]
+    return all([type_info(trace, t).look(trace, name)[1] is methods[name] for name in asked])
+
+
+class SameText:
+    """A predicate: C prints a function, or an object, as at capture. Runs no user code for another object either."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, v: Any) -> bool:
+        return (repr(v) if type(v) is types.FunctionType else object.__repr__(v)) == self.text
 
 
 class _Given:

@@ -6,11 +6,12 @@ import __future__
 import bisect
 import dis
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import CodeType
 
-from fineline.bytecode.instructions import ITERATOR_AGAIN, Handler, Instruction, jumps
+from fineline.bytecode.instructions import Handler, Instruction, jumps
 from fineline.bytecode.lowering import lower
+from fineline.bytecode.saved_variables import SavedVariable, for_loop_at, saved_variables
 from fineline.bytecode.version import CURRENT
 from fineline.identity import IdentityMap
 
@@ -29,8 +30,6 @@ _READS = frozenset(
 _VARIABLE_READS = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 # The first instruction of code that restores variables.
 _RESTORING = frozenset({"SWAP", "STORE_FAST"})
-# Instructions between an iterator and its loop in an inlined comprehension.
-_BEFORE_LOOP = frozenset({"LOAD_FAST_AND_CLEAR", "MAKE_CELL", "SWAP", "BUILD_LIST", "BUILD_SET", "BUILD_MAP"})
 _OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 # Instructions that make a call and may jump by its result: the end of an iterator, or a truth value.
 _DECIDING = frozenset({"FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
@@ -196,19 +195,33 @@ class CodeInfo:
 
     def loop_over(self, ip: int) -> int | None:
         """Returns the FOR_ITER that reads the iterator that is on the stack before instruction ``ip``; None if something else does."""
-        while (instruction := self.instructions[ip]).name in _BEFORE_LOOP or instruction == ITERATOR_AGAIN:
-            ip += 1
-        return ip if self.instructions[ip].name == "FOR_ITER" else None
+        return for_loop_at(self.instructions, ip)
+
+    @property
+    def _liveness(self) -> Liveness:
+        liveness = self._later.liveness
+        if liveness is None:
+            liveness = self._later.liveness = Liveness(self)
+        return liveness
 
     def live_at(self, ip: int) -> frozenset[int]:
         """Returns the slots whose value may still be read when execution continues at instruction ``ip``.
 
         Cells are always live: a closure may hold them.
         """
-        liveness = self._later.liveness
-        if liveness is None:
-            liveness = self._later.liveness = Liveness(self)
-        return liveness.at(ip)
+        return self._liveness.at(ip)
+
+    def dead_on_stack(self, ip: int) -> frozenset[int]:
+        """Returns the places on the stack, while the instruction before ``ip`` makes a call, of values that are never read.
+
+        These are variables that a comprehension has saved: their slots are not live where it restores them.
+        """
+        dead: list[int] = []
+        handler = self.handler_at(ip - 1) if self._liveness.saved else None
+        while handler is not None:
+            dead += self._liveness.dead_saved(handler.target)
+            handler = self.handler_at(handler.target)
+        return frozenset(dead)
 
     def position_at(self, offset: int) -> Position:
         """Returns the source position of the instruction at an ``offset`` in the code; `NOWHERE` for -1."""
@@ -237,12 +250,16 @@ class CodeInfo:
 
 
 class Liveness:
-    """The slots whose value may still be read, for each instruction of a code object: computed together, given one by one."""
+    """The slots whose value may still be read, for each instruction of a code object: computed together, given one by one.
 
-    __slots__ = ("_bits", "_nslots", "_slots")
+    ``saved``: the variables that comprehensions save, by the first instruction of the handlers that restore them.
+    """
+
+    __slots__ = ("_bits", "_nslots", "_slots", "saved")
 
     def __init__(self, info: CodeInfo) -> None:
-        self._bits, self._nslots = _liveness(info), info.nslots
+        self.saved = saved_variables(info.instructions, info.handlers)
+        self._bits, self._nslots = _liveness(info, self.saved), info.nslots
         self._slots: dict[int, frozenset[int]] = {}
 
     def at(self, ip: int) -> frozenset[int]:
@@ -252,8 +269,12 @@ class Liveness:
             found = self._slots[ip] = frozenset([slot for slot in range(self._nslots) if bits >> slot & 1])
         return found
 
+    def dead_saved(self, target: int) -> list[int]:
+        """Returns the places on the stack of the variables that a comprehension has saved and that no instruction reads again."""
+        return [v.place for v in self.saved.get(target, ()) if not any([self._bits[r.after] >> r.slot & 1 for r in v.restores])]
 
-def _liveness(info: CodeInfo) -> list[int]:
+
+def _liveness(info: CodeInfo, saved: Mapping[int, tuple[SavedVariable, ...]]) -> list[int]:
     """Computes, for each instruction, the set of live slots as bits: a backward data flow that includes exception edges.
 
     An instruction is visited again only when the live slots after it have changed.
@@ -278,6 +299,10 @@ def _liveness(info: CodeInfo) -> list[int]:
         after.append(following)
         for at in following:
             before[at].append(k)
+    restores = {v.save: v.restores for variables in saved.values() for v in variables}
+    for k, found_again in restores.items():
+        for restore in found_again:
+            before[restore.after].append(k)
     live = [0] * (n + 1)
     todo, waits = [*range(n)], [True] * n + [False]
     while todo:
@@ -290,6 +315,9 @@ def _liveness(info: CodeInfo) -> list[int]:
         if name == "STORE_FAST":
             handler = info.handler_at(k)
             found = found & ~(1 << arg) if handler is None else live[k + 1] & ~(1 << arg) | live[handler.target]
+        elif k in restores:
+            # The value is read where it is a variable again.
+            found = found & ~(1 << arg) | any([live[at] >> slot & 1 for slot, at in restores[k]]) << arg
         elif name in _VARIABLE_READS:
             found |= 1 << arg
         if found != live[k]:

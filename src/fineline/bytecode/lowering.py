@@ -19,18 +19,18 @@ Replacement = tuple[Sequence[tuple[str, int]], int]
 class Reading:
     """Code that is being lowered. Jumps have the indexes of its own ``instructions`` as arguments."""
 
-    __slots__ = ("_blocks", "code", "consts", "instructions", "targets")
+    __slots__ = ("_blocks", "code", "consts", "handlers", "instructions", "targets")
 
     def __init__(self, code: CodeType, instructions: list[Instruction], handlers: list[Handler]) -> None:
-        self.code, self.instructions = code, instructions
+        self.code, self.instructions, self.handlers = code, instructions, _joined(instructions, handlers)
         # The constants of the code, and those that only lowered instructions load.
         self.consts: tuple[object, ...] = code.co_consts
         # The instructions to which something else than the instruction before them leads.
-        self.targets = {arg for name, arg in instructions if jumps(name)} | {at for h in handlers for at in (h.start, h.end, h.target)}
+        self.targets = {arg for name, arg in instructions if jumps(name)} | {at for h in self.handlers for at in (h.start, h.end, h.target)}
 
         # Where the code of each handler begins, and where the first code that it handles does.
         blocks: dict[int, int] = {}
-        for h in handlers:
+        for h in self.handlers:
             if instructions[h.target].name in ("PUSH_EXC_INFO", "CLEANUP_THROW"):
                 blocks.setdefault(h.target, h.start)
         self._blocks = sorted(blocks.items())
@@ -39,6 +39,12 @@ class Reading:
         """Returns whether the instructions after ``k`` have these names and are reached only through it."""
         after = self.instructions[k + 1 : k + 1 + len(names)]
         return [name for name, _ in after] == [*names] and self.targets.isdisjoint(range(k + 1, k + 1 + len(names)))
+
+    def is_closed(self, start: int, end: int) -> bool:
+        """Returns whether the instructions from ``start`` to before ``end`` are reached only through the first of them."""
+        others = range(start + 1, end)
+        outside = [*self.instructions[:start], *self.instructions[end:]]
+        return not any([jumps(name) and arg in others for name, arg in outside]) and not any([h.target in others for h in self.handlers])
 
     def repeats(self, k: int) -> bool:
         """Returns whether a jump back leads to the head of a loop, and not from a handler, which lies at the end of the code, to what follows it."""
@@ -72,18 +78,29 @@ class Version(NamedTuple):
     checks: frozenset[str]
     # Handlers that do in bytecode what the interpreter does for all versions, by their first instruction.
     own_handlers: frozenset[Instruction] = frozenset()
-    # The texts of errors that the interpreter raises, where they differ from those of 3.11: by the latter.
+    # The texts of errors that the interpreter raises, where they differ from those of 3.11: by the latter. Those with fields are for `str.format`.
     wordings: Mapping[str, str] = MappingProxyType({})
     # Whether all calls of ``locals()`` in a frame give the same dict.
     one_namespace: bool = True
     # Whether a class method binds what it wraps by the latter's ``__get__``, such as that of a property.
     class_methods_bind: bool = True
-    # Whether ``throw`` of a generator warns about separate arguments for the class, the value and the traceback.
-    warns_of_parts: bool = True
+    # What CPython warns about: "parts", for the class, the value and the traceback given to ``throw`` of a generator; "bools", for ``~`` of one;
+    # "partials", for a ``functools.partial`` in a class that is read through an instance.
+    warns_of: frozenset[str] = frozenset({"parts", "bools"})
     # Whether a StopIteration thrown into a generator that has not begun becomes a RuntimeError too.
     converts_at_start: bool = False
+    # Whether a frame that ends drops its variables from the first to the last.
+    drops_the_first_first: bool = True
+    # Whether ``with`` looks for ``__exit__`` before ``__enter__``.
+    looks_for_exit_first: bool = False
+    # Whether a note tells which element of a sequence ``dict.update`` cannot take.
+    notes_elements: bool = False
     # Whether ``sum()`` adds the rounding errors of floats to the result.
     compensates_sums: bool = False
+    # Whether ``issubset`` of a set stops at an iterator's item with which it has found all of its own.
+    stops_at_subset: bool = False
+    # Whether a sort looks for equal items in a descending run, and for what ascends after it.
+    sorts_equal_runs: bool = False
 
     def worded(self, text: str) -> str:
         """Returns the text that this version has for one of 3.11's."""
@@ -116,10 +133,22 @@ def lower(code: CodeType, instructions: list[Instruction], handlers: list[Handle
     out = [Instruction(name, places[arg] if jumps(name) else arg) for name, arg in made]
     rows = [
         Handler(places[h.start], places[h.end], places[h.target], h.depth, h.lasti)
-        for h in handlers
+        for h in reading.handlers
         if instructions[h.target] not in version.own_handlers and places[h.start] < places[h.end]
     ]
     return Lowered(out, rows, origins, reading.consts)
+
+
+def _joined(instructions: list[Instruction], handlers: list[Handler]) -> list[Handler]:
+    """Returns the handlers, without the gaps that the compiler leaves in them at instructions that do nothing."""
+    out: list[Handler] = []
+    for h in handlers:
+        last = out[-1] if out else None
+        if last is not None and last._replace(start=h.start, end=h.end) == h and {name for name, _ in instructions[last.end : h.start]} == {"NOT_TAKEN"}:
+            out[-1] = last._replace(end=h.end)
+        else:
+            out.append(h)
+    return out
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CODES, CodeInfo
 from fineline.bytecode.instructions import Instruction, effect
+from fineline.bytecode.version import CURRENT
 
 _HARMLESS = frozenset({
     "BINARY_OP", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_SLICE", "BUILD_STRING",
@@ -23,7 +24,7 @@ _HARMLESS = frozenset({
     "SET_UPDATE", "STORE_DEREF", "STORE_FAST", "STORE_SUBSCR", "SWAP", "UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE",
     "UNPACK_EX", "UNPACK_SEQUENCE", "YIELD_VALUE",
     *[f"POP_JUMP_{way}_IF_{condition}" for way in ("FORWARD", "BACKWARD") for condition in ("TRUE", "FALSE", "NONE", "NOT_NONE")],
-})  # fmt: skip
+}) - {"UNARY_INVERT" if "bools" in CURRENT.warns_of else ""}  # fmt: skip
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 # Without bytes, because codecs may be written in Python.
 PLAIN = frozenset({int, str, float, bool, type(None), complex, range})

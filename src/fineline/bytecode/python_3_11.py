@@ -19,4 +19,4 @@ _CHECKS = frozenset({
     *[f"POP_JUMP_BACKWARD_IF_{condition}" for condition in ("TRUE", "FALSE", "NONE", "NOT_NONE")],
 })  # fmt: skip
 
-VERSION = Version(rules={}, refused=REFUSED, checks=_CHECKS, warns_of_parts=False, converts_at_start=True)
+VERSION = Version(rules={}, refused=REFUSED, checks=_CHECKS, warns_of=frozenset(), converts_at_start=True)

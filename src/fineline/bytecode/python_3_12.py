@@ -100,6 +100,10 @@ OWN_HANDLERS = frozenset({Instruction("CALL_INTRINSIC_1", STOPS)})
 WORDINGS: Mapping[str, str] = MappingProxyType({
     "called match pattern must be a type": "called match pattern must be a class",
     "iter(v, w): v must be callable": "iter(object, sentinel): object must be callable",
+    "max() arg is an empty sequence": "max() iterable argument is empty",
+    "min() arg is an empty sequence": "min() iterable argument is empty",
 })  # fmt: skip
 
-VERSION = Version(RULES, REFUSED, frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}), OWN_HANDLERS, WORDINGS, compensates_sums=True)
+VERSION = Version(
+    RULES, REFUSED, frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}), OWN_HANDLERS, WORDINGS, compensates_sums=True, stops_at_subset=True
+)

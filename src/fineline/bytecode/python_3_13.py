@@ -104,6 +104,12 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     "TO_BOOL": truth,
 })  # fmt: skip
 CHECKS = python_3_12.VERSION.checks | {"CALL_KW"}
-WORDINGS: Mapping[str, str] = MappingProxyType({text: own for text, own in python_3_12.WORDINGS.items() if not text.startswith("iter(")})
+WORDINGS: Mapping[str, str] = MappingProxyType({
+    **{text: own for text, own in python_3_12.WORDINGS.items() if not text.startswith("iter(")},
+    "can only assign an iterable": "must assign iterable to extended slice",
+})  # fmt: skip
 
-VERSION = python_3_12.VERSION._replace(rules=RULES, checks=CHECKS, wordings=WORDINGS, one_namespace=False, class_methods_bind=False)
+VERSION = python_3_12.VERSION._replace(
+    rules=RULES, checks=CHECKS, wordings=WORDINGS, one_namespace=False, class_methods_bind=False,
+    warns_of=python_3_12.VERSION.warns_of | {"partials"}, sorts_equal_runs=True,
+)

@@ -14,7 +14,7 @@ from fineline.codegen.program_text import ProgramText
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
 from fineline.policy.scope_stack import SCOPE
-from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth
+from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth, set_torch_function_state
 
 NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
 
@@ -49,10 +49,23 @@ def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
 
 
 @contextmanager
+def override_state(start: AmbientFacts) -> Iterator[None]:
+    """Lets ``__torch_function__`` see operators again, as far as in the state ``start``, while a backend compiles: its code may be the user's."""
+    before = set_torch_function_state(start.torch_function_state)
+    try:
+        yield
+    finally:
+        set_torch_function_state(before)
+
+
+@contextmanager
 def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) -> Iterator[None]:
-    """Sets, while a backend traces, the state in which its graph begins; the capture has changed it since."""
+    """Sets, while a backend traces, the state in which its graph begins, but for what `override_state` sets; the capture has changed it since."""
+    # ``now``, but for what fineline has switched off because it would see the writing of the program.
+    outside = AMBIENT.now()
     for name, set_ in differing(now, start):
-        set_(getattr(start, name))
+        if set_ is not set_torch_function_state:
+            set_(getattr(start, name))
     others = changed(answers)
     for change, before, _ in others:
         change(before)
@@ -64,7 +77,7 @@ def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) ->
     finally:
         # Tracing enters and leaves autocast for real; for a block that a graph break splits, it does only one of the two.
         set_autocast_depth(depth)
-        for name, set_ in differing(AMBIENT.now(), now):
-            set_(getattr(now, name))
+        for name, set_ in differing(AMBIENT.now(), outside):
+            set_(getattr(outside, name))
         for change, _, after in others:
             change(after)

@@ -84,7 +84,7 @@ def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list
     if random:
         before["random"], back["random"] = f"{r.constant(random_states, 'random_states')}()", f"{r.constant(put_back, 'put_back')}(random)"
     if written:
-        before["kept"], back["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.param, written))})", "kept.undo()"
+        before["kept"], back["kept"] = f"{r.constant(Kept, 'Kept')}({', '.join(map(r.graph_input, written))})", "kept.undo()"
     if drawn:
         before["drawn"], back["drawn"] = f"{r.constant(Generators, 'Generators')}({generators(r)})", "drawn.put_back()"
     leave = _left(writer, again, "error", stand) if states or again.in_blocks else ["raise"]
@@ -93,6 +93,7 @@ def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list
     undone = [f"    {line}" for line in (*stand, *back.values())]
     # Only the uncompiled graph shows whether one of its operators raises: the user's code may handle the error, or not reach the operator.
     raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
+    modes = ["    modes.put_back()"] if trace.state.modes else []
     return [
         *[f"{name} = {text}" for name, text in before.items()],
         *drawn,
@@ -101,6 +102,7 @@ def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list
         f"if {' or '.join(['failed', *checks])}:",
         *undone,
         *raising,
+        *modes,
         f"    return {r.constant(again, 'again')}({', '.join(['failed and failed.pop()', *map(r.param, trace.guards.roots())])})",
     ]
 
@@ -135,8 +137,10 @@ def _left(writer: Writer, again: RestOfCall, error: str, stand: list[str]) -> li
     """Returns statements that raise ``error`` out of the segment, and out of the blocks around it that earlier code has entered."""
     r = writer.rebuild
     roots = map(r.param, writer.trace.guards.roots())
-    leave = f"return {r.constant(again.leave, 'leave')}({', '.join([error, *roots])})" if again.in_blocks else f"raise {error}"
-    return [*stand, leave]
+    if not again.in_blocks:
+        return [*stand, f"raise {error}"]
+    modes = ["modes.put_back()"] if writer.trace.state.modes else []
+    return [*stand, *modes, f"return {r.constant(again.leave, 'leave')}({', '.join([error, *roots])})"]
 
 
 def costs_little(writer: Writer, written: list[Source]) -> bool:

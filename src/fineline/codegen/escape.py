@@ -6,7 +6,6 @@ import copy
 import functools
 import gc
 import itertools
-import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import Any
 
 from fineline.cpython.iterator_states import iterator_state, set_iterator_state
 from fineline.cpython.polyfill_itertools import Tee
+from fineline.cpython.reference_counts import reference_counts
 from fineline.frames.frame import InterpretedGenerator, stack
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import is_own
@@ -74,8 +74,7 @@ def _with_other_holders(alive: list[Any], seen: dict[int, Any]) -> list[Any]:
     known = Counter([id(x) for holder in holders.values() for x in gc.get_referents(holder)])
     known.update([at for at in map(id, olds) if at in holders])
     del pairs, replaced, fixed, news, methods
-    # Two more references: the variable of the comprehension, and the argument.
-    return [old for old in olds if sys.getrefcount(old) > known[id(old)] + 2]
+    return [old for old, count in zip(olds, reference_counts(olds), strict=True) if count > known[id(old)]]
 
 
 def settle(interp: Interp, graph_break: GraphBreak, built: AddressSet | None = None) -> None:
@@ -106,8 +105,8 @@ def _held_elsewhere(interp: Interp, alive: list[Any]) -> tuple[Any, ...]:
     # The variables of fineline's own iterator methods count too, because these read more of a stand-in than its items.
     busy = [f.extras.generator for f in frames] + [x for f in frames if is_own(f.info.code) and "." in f.info.code.co_qualname for x in f.local]
     places = Counter([id(x) for f in frames for x in (*f.local, *f.stack)])
-    # Three more references: the list, the comprehension's, the argument's.
-    found = [v for v in alive if sys.getrefcount(v) > places[id(v)] + 3]
+    # One more reference: that of the list.
+    found = [v for v, count in zip(alive, reference_counts(alive), strict=True) if count > places[id(v)] + 1]
     return tuple([v for v in found if not any([v is x for x in busy])])
 
 
@@ -116,6 +115,9 @@ def _put(olds: Iterable[Any], seen: dict[int, Any]) -> None:
 
     The search for holders goes through all objects, which takes 40 ms in a small process. Therefore one search is for all of ``olds``.
     """
+    if gc.get_freeze_count():
+        # The search does not see what the user has frozen, which is a matter of speed alone.
+        gc.unfreeze()
     while olds := tuple(olds):
         by_id = {id(old): old for old in olds}
         known = {id(olds), id(by_id), *map(id, seen.values())}
@@ -275,9 +277,6 @@ def _relay(gen: InterpretedGenerator, new: bool) -> Any:
             try:
                 given = yield item
                 step = gen.send
-            except GeneratorExit:
-                gen.close()
-                raise
             except BaseException as e:
                 step, given = gen.throw, e
         new = False
@@ -285,3 +284,8 @@ def _relay(gen: InterpretedGenerator, new: bool) -> Any:
             item = step(given)
         except StopIteration as stop:
             return stop.value
+        except GeneratorExit as e:
+            if e is given:
+                # Frames in its traceback refer to it, as this one does: a cycle.
+                given = e.__traceback__ = None
+            raise

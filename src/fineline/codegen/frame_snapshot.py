@@ -34,6 +34,7 @@ from fineline.codegen.frame_state import (
 )
 from fineline.cpython.iterator_states import NoState, iterator_state
 from fineline.cpython.polyfill_iterators import Lazy, RangeIterator
+from fineline.cpython.reference_counts import reference_counts
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak, NotReconstructible
 from fineline.frames.stub_frames import is_own
@@ -121,8 +122,8 @@ def _held_besides(frames: list[Frame]) -> AddressSet:
     for frame in frames:
         found += [v for v in (*frame.local, *frame.stack) if type(v) in ITERATORS]
     places = Counter(map(id, found))
-    # One reference for each place and for each entry of ``found``; two more are the comprehension's and the argument's.
-    return AddressSet([v for v in found if sys.getrefcount(v) > 2 * places[id(v)] + 2])
+    # One reference for each place and for each entry of ``found``.
+    return AddressSet([v for v, count in zip(found, reference_counts(found), strict=True) if count > 2 * places[id(v)]])
 
 
 class _Numbered(Generic[ShapeT]):
@@ -356,7 +357,7 @@ class FrameStateBuilder:
         if at is not None:
             return at
         at = self._frames.reserve(f)
-        info, in_loop = f.info, bool(self.loop_numbers)
+        info = f.info
         whole = bool(self._inspected) and info.code in self._inspected
         live = info.live_after(f.ip)
         self._check_running_iterator(f, live)
@@ -364,8 +365,7 @@ class FrameStateBuilder:
         self.roots.hint = f"{info.code.co_name}_value"
         self._iterators.note_alone(f.local)
         self._iterators.note_alone(f.stack)
-        places = range(len(f.stack))
-        stack = tuple([self._local(f.stack, i, at=Number("stack", at, i) if in_loop else None) for i in places])
+        stack = self._stack(f, at, whole or self._keeps_all)
         self._frames.shapes[at] = FrameShape(
             info, f.globals, f.builtins, f.ip, local, stack, self._delivery(f.then), self._delivery(f.extras.on_stop), f.kwnames,
             self.value(f.extras.namespace),
@@ -396,6 +396,14 @@ class FrameStateBuilder:
                 local.append(_NOTHING)
         return tuple(local)
 
+    def _stack(self, f: Frame, at: int, whole: bool) -> tuple:
+        """Returns the values on the stack; unless ``whole``, those are empty that only become variables that nothing reads."""
+        in_loop, dead = bool(self.loop_numbers), frozenset() if whole else f.info.dead_on_stack(f.ip)
+        if self._keeps_suspended:
+            dead = frozenset([i for i in dead if not self.suspended.holds(f.stack[i])])
+        places = range(len(f.stack))
+        return tuple([_NOTHING if i in dead else self._local(f.stack, i, at=Number("stack", at, i) if in_loop else None) for i in places])
+
     def _generator(self, gen: InterpretedGenerator) -> int:
         at = self._generators.numbers.get(gen)
         if at is not None:
@@ -424,8 +432,8 @@ class FrameStateBuilder:
             return self.roots.number(v)
         if type(v) is not tuple or v in self._trace.sources or v in self._trace.made:
             return self.value(v)
-        # Three references: of ``held``, of ``v``, and of the argument.
-        if sys.getrefcount(v) > 3 and not self.suspended.holds(v):
+        # Three references: of ``held``, of ``v``, and of the argument, which is not ``v``, as a variable lends its own from CPython 3.14 on.
+        if sys.getrefcount(held[i]) > 3 and not self.suspended.holds(v):
             return self.roots.number(v)
         return Made(tuple, tuple([self._local(v, k, True) for k in range(len(v))]))
 

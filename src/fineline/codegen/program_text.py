@@ -13,13 +13,13 @@ from torch.fx import Node
 from fineline.codegen.value_walk import ValueWalk
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.output_fixups import Remake
-from fineline.guards.source import MODULE_TABLES, Source
+from fineline.guards.source import LASTING, MODULE_TABLES, Source
 from fineline.identity import AddressMap, AddressSet
 from fineline.kinds import is_a
 from fineline.tracing.segment_trace import SegmentTrace
 
 # Names that the programs' own statements use.
-RESERVED = frozenset({"result", "depth", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
+RESERVED = frozenset({"result", "depth", "modes", "failure", "failed", "error", "random", "raised", "kept", "drawn", "program", "math", *dir(builtins)})
 
 
 class GraphOutputs:
@@ -180,7 +180,7 @@ def short_name(src: Source) -> str:
                     parts.append(key)
             else:
                 parts.append(str(key) if is_a(key, (str, int)) else "item")
-        elif op == "root" or op == "pin":
+        elif op == "root" or op in LASTING:
             parts.append(str(key))
         elif op == "type_attr":
             parts.append(f"{key[0].__name__}_{key[1]}")

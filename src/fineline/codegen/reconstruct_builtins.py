@@ -27,6 +27,7 @@ from fineline.objects.c_calls import VIEWS
 from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
 from fineline.objects.iterator_stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
+from fineline.objects.type_info import c_method, raw_lookup
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import GETTERS
@@ -59,7 +60,10 @@ def _constant(r: ProgramText, v: Any) -> str:
 
 
 def _array(r: ProgramText, v: Any) -> str:
-    if r.trace.guards.interp.tensors.arrays.lies_in_shared(v):
+    arrays = r.trace.guards.interp.tensors.arrays
+    if (found := arrays.traced.get(v)) is not None:
+        return r.statement("array", f"{r.expr(found.tensor)}.numpy(){'[()]' if found.scalar else ''}", v)
+    if arrays.lies_in_shared(v):
         raise Uncompiled("FL409", "an array with the memory of a tensor", GraphLimits(constant_arrays=False))
     if v.base is None:
         r.check_made(v)
@@ -130,7 +134,10 @@ def _function(r: ProgramText, v: types.FunctionType) -> str:
     for attr in ("__qualname__", "__doc__", "__module__"):
         if getattr(v, attr) != getattr(fresh, attr):
             r.lines.append(f"{name}.{attr} = {r.expr(getattr(v, attr))}")
-    if v.__annotations__:
+    if getattr(v, "__annotate__", None) is not None:
+        # They are computed when they are first read (PEP 649).
+        r.lines.append(f"{name}.__annotate__ = {r.expr(v.__annotate__)}")  # type: ignore[attr-defined]
+    elif v.__annotations__:
         r.lines.append(f"{name}.__annotations__ = {r.constant(v.__annotations__, 'annotations')}.copy()")
     r.fill_dict(f"{name}.__dict__", v.__dict__)
     return name
@@ -238,6 +245,18 @@ def _reference(r: ProgramText, v: weakref.ref) -> str:
     return r.statement("reference", f"{r.constant(weakref.ref, 'ref')}({r.expr(target)})", v)
 
 
+def _bound_in_c(r: ProgramText, v: Any) -> str:
+    """Rebuilds a method in C with its object. Its name leads to another method where a class defines one in Python, and `super` gave this one."""
+    owner = v.__self__
+    if is_a(owner, (type, types.ModuleType)):
+        return r.statement("method", f"getattr({r.expr(owner)}, {v.__name__!r})", v)
+    descr = v.__objclass__.__dict__[v.__name__] if type(v) is types.MethodWrapperType else c_method(type(owner), v)
+    if raw_lookup(type(owner), v.__name__) is descr:
+        return r.statement("method", f"getattr({r.expr(owner)}, {v.__name__!r})", v)
+    get = r.constant(type(descr).__get__, "get")
+    return r.statement("method", f"{get}({r.constant(descr, v.__name__)}, {r.expr(owner)})", v)
+
+
 def _generator(r: ProgramText, v: InterpretedGenerator) -> str:
     """Rebuilds a generator that has not started, by a call of its function."""
     if type(v.given) is types.GeneratorType:
@@ -264,10 +283,7 @@ MAKERS: Mapping[type, Callable[[ProgramText, Any], str]] = MappingProxyType(
         types.FunctionType: _function,
         types.CellType: _cell,
         types.MethodType: _method,
-        **dict.fromkeys(
-            (types.BuiltinFunctionType, types.MethodWrapperType),
-            lambda r, v: r.statement("method", f"getattr({r.expr(v.__self__)}, {v.__name__!r})", v),
-        ),
+        **dict.fromkeys((types.BuiltinFunctionType, types.MethodWrapperType), _bound_in_c),
         functools.partial: _partial,
         super: lambda r, v: r.statement("parent", f"super({r.expr(v.__thisclass__)}, {r.expr(v.__self__)})", v),
         weakref.ref: _reference,

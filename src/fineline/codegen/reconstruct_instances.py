@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
@@ -11,7 +12,9 @@ from fineline.codegen.reconstruct_builtins import dict_of
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT, TRACEBACK
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.kinds import is_a, is_users_class
+from fineline.objects.c_access import is_structseq
 from fineline.tracing.identity_guards import PLAIN_VALUE
+from fineline.tracing.segment_trace import PARTIAL
 
 # The flag of C classes that cannot be called, such as that of matches, which patterns make (Py_TPFLAGS_DISALLOW_INSTANTIATION).
 NEVER_CALLED = 1 << 7
@@ -53,22 +56,32 @@ def exception(r: ProgramText, v: BaseException) -> str:
 def instance(r: ProgramText, v: Any) -> str:
     """Writes an object of a class written in Python, or of a subclass of a builtin container, and returns its variable."""
     t = type(v)
-    sequence = issubclass(t, tuple) and hasattr(t, "n_sequence_fields")
+    sequence = is_structseq(t)
     if not is_users_class(t) and t not in (deque, OrderedDict, defaultdict, bytearray, object) and not sequence:
         raise NotReconstructible(f"a {t.__module__}.{t.__qualname__} made in the captured code")
     r.check_made(v)
     make = r.expr(t)
-    heap = [b for b in t.__mro__ if is_users_class(b)]
-    if any(b.__flags__ & NEVER_CALLED or is_a(b.__dict__.get("__new__"), types.BuiltinFunctionType) for b in heap):
+    heap = [b for b in t.__mro__ if _is_in_python(b)]
+    if not sequence and any(b.__flags__ & NEVER_CALLED or is_a(b.__dict__.get("__new__"), types.BuiltinFunctionType) for b in heap):
         raise NotReconstructible(f"a {t.__module__}.{t.__qualname__}, which C makes")
-    base = next(b for b in t.__mro__ if not is_users_class(b))
+    base = next(b for b in t.__mro__ if b not in heap)
     name = r.statement(t.__name__, f"{make}({r.pack(v)})" if sequence else _new(r, v, make, base), v)
     if not sequence:
         _fill_container(r, name, v)
-        if t.__dictoffset__:
-            _fill_attributes(r, name, v)
-        _fill_slots(r, name, v)
+        fill_instance(r, name, v)
     return name
+
+
+def fill_instance(r: ProgramText, name: str, v: Any) -> None:
+    """Writes the statements that fill the dict and the slots of an instance, which is in the variable ``name``."""
+    if type(v).__dictoffset__:
+        _fill_attributes(r, name, v)
+    _fill_slots(r, name, v)
+
+
+def _is_in_python(cls: type) -> bool:
+    """Returns whether a class is one of the user's. Before Python 3.12, the class of partial objects looks like one."""
+    return is_users_class(cls) and cls is not functools.partial
 
 
 def _new(r: ProgramText, v: Any, make: str, base: Any) -> str:
@@ -79,10 +92,15 @@ def _new(r: ProgramText, v: Any, make: str, base: Any) -> str:
         return f"{base.__name__}.__new__({make}, {r.expr(PLAIN_VALUE[base](v))})"
     if base in FILLED:
         return f"{r.constant(base, base.__name__)}.__new__({make})"
+    if base is functools.partial:
+        func, args, keywords = [member.__get__(v) for member in PARTIAL]
+        return f"{r.constant(base, 'partial')}.__new__({make}, {r.call((func, *args), keywords)})"
     raise NotReconstructible(f"a {type(v).__qualname__}, whose memory {base.__name__} lays out")
 
 
 def _fill_container(r: ProgramText, name: str, v: Any) -> None:
+    if is_a(v, functools.partial):
+        r.name_part(PARTIAL[2].__get__(v), f"{r.member(PARTIAL[2])}.__get__({name})")
     if is_a(v, defaultdict):
         r.lines.append(f"{name}.default_factory = {r.expr(v.default_factory)}")
     if is_a(v, dict):
@@ -117,7 +135,7 @@ def _fill_attributes(r: ProgramText, name: str, v: Any) -> None:
 def _fill_slots(r: ProgramText, name: str, v: Any) -> None:
     t = type(v)
     for cls in t.__mro__:
-        for descr in cls.__dict__.values() if is_users_class(cls) else ():
+        for descr in cls.__dict__.values() if _is_in_python(cls) else ():
             if type(descr) is types.MemberDescriptorType:
                 try:
                     value = descr.__get__(v, t)

@@ -11,16 +11,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.codegen.program_text import ProgramText, short_name
 from fineline.codegen.reconstruct_builtins import MAKERS, iterator
-from fineline.codegen.reconstruct_instances import exception, instance
+from fineline.codegen.reconstruct_instances import exception, fill_instance, instance
 from fineline.fake.fake_tensors import carry, own_attributes
 from fineline.frames.graph_breaks import NotReconstructible
-from fineline.fx.output_fixups import disowned, remake
+from fineline.fx.output_fixups import as_plain, disowned, hides_class, remake
 from fineline.guards.facts import storage_of
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
+from fineline.torch_facts.wrapper_subclasses import parts_of
 from fineline.tracing.plain_values import SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
 from fineline.tracing.symbols import Carried
@@ -76,12 +77,15 @@ class Reconstructor(ProgramText):
     def graph_input(self, src: Source | Carried) -> str:
         """Returns the expression of an input of the graph."""
         if not is_a(src, Carried):
-            return self.param(src)
+            text = self.param(src)
+            return f"{self.constant(as_plain, 'as_plain')}({text})" if hides_class(src.value) else text
         text = self.expr(src.value)
         return f"{self.constant(carry, 'carry')}({text})" if type(src.value) is torch.SymFloat else text
 
     def graph_result(self, v: Tensor) -> str:
         recorder, outputs = self.trace.recorder, self.outputs
+        if (making := self.trace.containers.wrappers.making(v)) is not None:
+            return self._made_wrapper(v, making)
         node = recorder.find(v) if recorder.known(v) else None
         if node is None:
             raise NotReconstructible(f"a tensor of unknown origin, shape {tuple(v.shape)}")
@@ -94,10 +98,29 @@ class Reconstructor(ProgramText):
             change = remake(v, self.trace.state.start.inference_mode, recorder.traits.leaves)
             if change is not None:
                 outputs.remade.append((node, change))
-            own = {k: x for k, x in v.__dict__.items() if k not in own_attributes()} if type(v) is FakeTensor else v.__dict__
-            if own:
+            if own := self._set_attributes(v):
                 self.fill_dict(f"{name}.__dict__", own)
         return name
+
+    def _made_wrapper(self, v: Any, making: tuple[list, dict[str, Any]]) -> str:
+        """Makes a tensor of a wrapper subclass again as the captured code has made it, without its constructor."""
+        if not self.trace.containers.wrappers.untouched(v):
+            raise NotReconstructible(f"a {type(v).__name__} that the code has made and then written into")
+        args, kwargs = making
+        name = self.statement(type(v).__name__, f"{self.constant(Tensor._make_wrapper_subclass, 'make')}({self.call(args, kwargs)})", v)
+        fill_instance(self, name, v)
+        return name
+
+    def _set_attributes(self, v: Tensor) -> dict[str, Any]:
+        """Returns the attributes that the user's code has set on a result of the graph."""
+        if type(v) is FakeTensor:
+            return {k: x for k, x in v.__dict__.items() if k not in own_attributes()}
+        wrappers = self.trace.containers.wrappers
+        if v not in wrappers:
+            return v.__dict__
+        if wrappers.removed(v) or wrappers.changed(v, parts_of(v)):
+            raise NotReconstructible(f"a {type(v).__name__} whose inner tensors or context the code has replaced")
+        return wrappers.added(v)
 
     def other_object(self, v: Any, src: Source | None) -> str:
         trace, t = self.trace, type(v)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import linecache
-import math
-import weakref
+import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from types import CellType
@@ -19,9 +17,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
-from fineline.codegen.ambient_state import counted, in_state, put_back_in, restore_lines
+from fineline.codegen.ambient_state import counted, in_state, override_state, put_back_in, restore_lines
 from fineline.codegen.continuation import Continuation, with_keywords
-from fineline.codegen.deoptimization import costs_little, emit_guarded_graph_call
+from fineline.codegen.deoptimization import RestOfCall, costs_little, emit_guarded_graph_call
+from fineline.codegen.programs import OwnParts, ProgramText, ResidualProgram, UnboundProgram
 from fineline.codegen.random_draws import does_more, draw_lines, may_fail
 from fineline.codegen.reconstructor import Reconstructor
 from fineline.errors import BackendFailed
@@ -34,16 +33,17 @@ from fineline.frames.stub_frames import Place, is_own
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.graph_traits import fatal, scattered
 from fineline.fx.infallible import functions, kept_outputs
-from fineline.fx.output_fixups import as_captured, disowned, remaking, without_modes
+from fineline.fx.output_fixups import as_captured, disowned, plain_example, remaking, without_modes
 from fineline.fx.overlap_check import apart
 from fineline.fx.size_facts import Kinds, sizes_of
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, without_sizes
-from fineline.guards.source import Reads, Source
+from fineline.guards.source import Source
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a
-from fineline.stacks import PROGRAM
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
+from fineline.torch_facts.function_modes import FunctionModesOff, put_on
+from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of
 from fineline.tracing.local_classes import guard_distinct_classes
 from fineline.tracing.mutation_log import EMPTY, Written, contents
 from fineline.tracing.plain_values import is_value
@@ -57,52 +57,7 @@ _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOu
 
 # Part of autograd's message for a graph that cannot be differentiated.
 _OVERWRITTEN = "needed for gradient computation has been modified by an inplace operation"
-_DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_])
-
-
-class Program:
-    """A segment's code, compiled at its first run: the capturing call does not need it."""
-
-    def __init__(self, name: str, source: str, constants: dict[str, Any], gm: CapturedGraph | None) -> None:
-        self.name, self.source, self.constants, self.gm = name, source, constants, gm
-        self.run: Callable | None = None
-        self.compiled: Callable[[Callable], None] | None = None
-
-    def __call__(self, *args: Any) -> Any:
-        if self.run is None:
-            self.run = self._compile()
-            if self.compiled is not None:
-                self.compiled(self.run)
-        return self.run(*args)
-
-    def _compile(self) -> Callable:
-        filename = f"{PROGRAM}{self.name}>"
-        namespace = {"math": math, **self.constants}
-        graph = namespace.get("graph")
-        if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
-            # The backend returned the graph itself: the program calls its generated code, not the stand-in that generates it.
-            self.gm.write_code()
-            namespace["graph"] = self.gm.forward
-        exec(compile(self.source, filename, "exec"), namespace)
-        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
-        weakref.finalize(self, linecache.cache.pop, filename, None)
-        # Removed from its own globals, because the two would refer to each other.
-        run: Callable = namespace.pop("program")
-        return run
-
-
-class ResidualProgram:
-    """A compiled segment: the guard steps, and the code to run."""
-
-    def __init__(self, run: Program, source: str, steps: tuple, outputs: tuple[int, ...], graph: GraphModule | None, reads: Reads) -> None:
-        self.run = run
-        self.source = source
-        self.steps = steps
-        self.outputs = outputs
-        self.graph = graph
-        self.reads = reads
-
-
+_DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_, torch.ops.aten.detach.default])
 # By function that, at a graph break, may differentiate the results of the graph before it: the position of ``create_graph``.
 DIFFERENTIATING = IdentityMap(((torch.autograd.grad, 4), (torch.autograd.backward, 3), (Tensor.backward, 3)))
 
@@ -118,12 +73,14 @@ class ResidualWriter:
         # The reason why no backend gets the graph; empty if one does.
         self.uncompiled = ""
         self._memory: list[tuple[Source, int, bool]] | None = None
+        # The way on after the graph break at the end, if there is one.
+        self.continuation: Continuation | None = None
 
     def returns(self, value: Any) -> None:
         r = self.rebuild
-        text = r.expr(value)
+        text, modes = r.expr(value), self._modes_left()
         self._writes()
-        self.tail = [f"return {text}"]
+        self.tail = [*modes, f"return {text}"]
 
     def graph_break(
         self, fn: Any, args: tuple, kwargs: dict, live: list, go_on: Callable, go_on_raised: Callable | None, place: Place,
@@ -148,9 +105,20 @@ class ResidualWriter:
             call, through = [r.constant(through, "here"), f"dict({r.call((), kwargs)})", *call], with_keywords
         if handled is not None:
             call, through = [r.expr(handled), r.constant(through, "here"), *call], under
-        continuation = r.constant(Continuation(go_on, through, go_on_raised), "continuation")
+        self.continuation = Continuation(go_on, through, go_on_raised)
+        continuation = r.constant(self.continuation, "continuation")
+        modes = self._modes_left()
         self._writes()
-        self.tail = [f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
+        self.tail = [*modes, f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
+
+    def _modes_left(self) -> list[str]:
+        """Returns statements that turn on the function modes that are on at the end of the segment, where these are not those of its start."""
+        trace, r = self.trace, self.rebuild
+        before, after = trace.state.modes, trace.guards.interp.nested.modes
+        if len(before) == len(after) and all(map(operator.is_, before, after)):
+            return []
+        modes = f"[{', '.join([r.expr(mode) for mode in after])}]"
+        return [f"modes.after = {modes}"] if before else [f"{r.constant(put_on, 'enter_modes')}({modes})"]
 
     def _variables(self, texts: IdentityMap[str]) -> tuple[tuple[tuple[Variable, ...], ...], list[str]]:
         """Returns the variables of the user's frames whose values a program has at its end, and the texts of these values.
@@ -294,17 +262,23 @@ class ResidualWriter:
             late.append(f"del {target}.cell_contents")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: Any, shown: bool = True) -> ResidualProgram:
+    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: RestOfCall, shown: bool = True) -> ResidualProgram:
         """Compiles the graph, and returns the program. If a backend gets the graph (``shown``), ``compile_graph`` may raise its errors.
 
         ``again`` runs the segment, and all code after it, in Python.
         """
+        now = AMBIENT.now()
+        # The classes of the tensors see none of what follows.
+        with torch._C.DisableTorchFunctionSubclass():
+            return self._compile(compile_graph, again, shown, now)
+
+    def _compile(self, compile_graph: Callable, again: RestOfCall, shown: bool, now: AmbientFacts) -> ResidualProgram:
         trace, r = self.trace, self.rebuild
         self._check_draws()
         self._guard_aliases()
         guard_lookups(trace)
         guard_distinct_classes(trace)
-        now, gm = AMBIENT.now(), None
+        gm = None
         if trace.recorder.calls:
             checks = [f"not {r.expr(t)}" if truth else r.expr(t) for t, truth in trace.failures.assumed]
             gm = self._graph_module(shown, now)
@@ -320,7 +294,10 @@ class ResidualWriter:
             trace.symbols.guard()
         # Also without a graph, because no operator enters or leaves a block of rules.
         lines += restore_lines(trace.state.start, now, trace.state.answers, r)
-        return self._program([*lines, *r.lines, *self.tail], gm)
+        lines = [*lines, *r.lines, *self.tail]
+        if trace.state.modes:
+            lines = [f"with {r.constant(FunctionModesOff, 'function_modes_off')}() as modes:", *[f"    {line}" for line in lines]]
+        return self._program(lines, gm, again)
 
     def _graph_module(self, shown: bool, now: AmbientFacts) -> CapturedGraph:
         """Ends the graph with its outputs; returns its module."""
@@ -336,7 +313,7 @@ class ResidualWriter:
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
         """Returns the callable for the graph, compiled in the state in which the graph begins."""
         trace = self.trace
-        examples = [src.value for _, src in trace.recorder.inputs]
+        examples = [plain_example(src.value) for _, src in trace.recorder.inputs]
         if trace.symbols is not None:
             trace.symbols.prune()
             self._memory = None
@@ -351,7 +328,7 @@ class ResidualWriter:
         # Compiled code would access the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled
 
-    def _call_lines(self, compiled: Callable, gm: CapturedGraph, checks: list[str], again: Any) -> list[str]:
+    def _call_lines(self, compiled: Callable, gm: CapturedGraph, checks: list[str], again: RestOfCall) -> list[str]:
         """Returns the statements that call the graph, and assign its outputs to variables."""
         r, graph, outputs = self.rebuild, self.trace.recorder.graph, self.rebuild.outputs
         # A graph from the cache may return more than this program uses.
@@ -360,7 +337,8 @@ class ResidualWriter:
         several: list[list[int]] = []
         if not as_captured(compiled):
             several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
-        call = r.constant(remaking(compiled, remade, several) if remade or several else compiled, "graph")
+        compiled = remaking(compiled, remade, several) if remade or several else compiled
+        call = r.constant(compiled, "graph")
         inputs = ", ".join([r.graph_input(src) for _, src in self.trace.recorder.inputs])
         taken = dict(outputs.names)
         names = [taken.get(node) or r.fresh("unused") for node in given]
@@ -372,17 +350,18 @@ class ResidualWriter:
             lines.append(f"del {', '.join(unused)}")
         return lines
 
-    def _program(self, lines: list[str], gm: CapturedGraph | None) -> ResidualProgram:
+    def _program(self, lines: list[str], gm: CapturedGraph | None, again: RestOfCall) -> ResidualProgram:
         """Returns the program with these statements, and drops the values that it was written for."""
         r, guards = self.rebuild, self.trace.guards
         params = [r.params[s.reg] for s in r.param_sources]
         source = f"def program({', '.join(params)}):\n" + "\n".join([f"    {x}" for x in lines]) + "\n"
+        instance = next((src.value for src in guards.reads.sources if src.op == "instance"), None)
         for src in guards.reads.sources:
             if src.op != "pin":
                 src.value = None
-        program = Program(self.name, source, r.constants, gm)
         outputs = tuple([s.reg for s in r.param_sources])
-        return ResidualProgram(program, source, tuple(guards.steps), outputs, gm, guards.reads)
+        text, own = ProgramText(self.name, source), OwnParts(again, self.continuation)
+        return UnboundProgram(text, r.constants, own, tuple(guards.steps), guards.instance_at, outputs, gm, guards.reads).bind(instance, own)
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
         """Returns outputs that the program does not use, but without which a compiler would drop operators that may raise."""
@@ -401,6 +380,8 @@ class ResidualWriter:
         elif self._overlap(examples):
             # AOTAutograd would read overlapping memory as it was before the write.
             self.uncompiled = "it writes into inputs that lie on each other in memory"
+        elif self._shares_with_inner():
+            self.uncompiled = "it writes into memory that an inner tensor of an input shares with another input"
         if self.uncompiled:
             return as_it_is(gm)
         if self.trace.recorder.traits.fatal or any(map(fatal, examples)):
@@ -408,7 +389,9 @@ class ResidualWriter:
         symbols, lessons = self.trace.symbols, self.trace.guards.interp.lessons
         constants = symbols.constants() if symbols is not None else 0
         try:
-            compiled: Callable = compile_graph(gm, examples, self._kinds(examples))
+            kinds = self._kinds(examples)
+            with override_state(self.trace.state.start):
+                compiled: Callable = compile_graph(gm, examples, kinds)
         except BackendFailed as e:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
                 self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
@@ -435,7 +418,9 @@ class ResidualWriter:
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""
-        return [src for src, _, writes in self._lying() if writes] if self.trace.recorder.writes.storages else []
+        if not self.trace.recorder.writes.storages:
+            return []
+        return [src for src, _, writes in self._lying() if writes and not is_wrapper(src.value)]
 
     def _hides_writes(self) -> bool:
         """Returns whether the graph may write where autograd does not see it: into ``.data``, or into a detached tensor."""
@@ -478,6 +463,9 @@ class ResidualWriter:
         """Returns the facts about inputs and thread state on which a compiled graph may rely; None if they are not known."""
         tensors: Mapping[int, Any] = self.trace.guards.tensors
         symbols, sizes = self.trace.symbols, None
+        if any([is_wrapper(src.value) for _, src in self.trace.recorder.inputs]):
+            # The facts about them do not contain their parts.
+            return None
         if symbols is not None and symbols.used:
             sizes = sizes_of(symbols.shapes, examples)
             if sizes is None:
@@ -496,12 +484,19 @@ class ResidualWriter:
         return mode is not None or any([is_a(src.value, FakeTensor) for _, src in self.trace.recorder.inputs])
 
     def _lying(self) -> list[tuple[Source, int, bool]]:
-        """Returns the tensors among the graph's inputs: the storage of each, and whether the graph writes into it."""
+        """Returns the tensors among the graph's inputs, and their inner tensors: the storage of each, and whether the graph writes into it."""
         if self._memory is None:
             interp, mutated = self.trace.guards.interp, self.trace.recorder.writes.storages
-            memory = interp.backing.memory
-            self._memory = [(s, storage_of(s.value), storage_of(memory(interp, s.value)) in mutated) for s in self._tensors()]
+            memory, sources = interp.backing.memory, self.trace.sources
+            inner = [sources[x] for s in self._tensors() if is_wrapper(s.value) for x in memory_of(s.value)[1:]]
+            self._memory = [(s, storage_of(s.value), storage_of(memory(interp, s.value)) in mutated) for s in (*self._tensors(), *inner)]
         return self._memory
+
+    def _shares_with_inner(self) -> bool:
+        """Returns whether the graph writes into memory that an inner tensor of an input shares with another input: compilers see no sharing."""
+        firsts, pattern = len(self._tensors()), self._sharing() or ()
+        written = {first for first, (_, _, writes) in zip(pattern, self._lying(), strict=True) if writes} if pattern else set()
+        return any([pattern.index(first) != i or pattern.count(first) > 1 for i, first in enumerate(pattern) if i >= firsts and first in written])
 
     def _sharing(self) -> tuple[int, ...] | None:
         """Returns which inputs share memory: for each, the first one with its storage. None if the graph writes into no input."""
@@ -529,7 +524,7 @@ class ResidualWriter:
         """Guards which inputs share memory, if the graph writes into an input's memory."""
         pattern, guards = self._sharing(), self.trace.guards
         if pattern is not None:
-            guards.storages(self._tensors(), pattern)
+            guards.storages([src for src, _, _ in self._lying()], pattern)
         if self._shares_what_it_writes():
             # A compiler rebuilds them from the memory that they share.
             for src in [s for s in self._tensors() if is_a(s.value, Tensor)]:

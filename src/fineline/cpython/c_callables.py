@@ -168,8 +168,8 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         math: {
             "pure deep": "acos acosh asin asinh atan atan2 atanh cbrt ceil comb copysign cos cosh degrees dist erf erfc exp exp2 "
-            "expm1 fabs factorial floor fmod frexp fsum gamma gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10 "
-            "log1p log2 modf nextafter perm pow prod radians remainder sin sinh sqrt tan tanh trunc ulp",
+            "expm1 fabs factorial floor fma fmod frexp fsum gamma gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10 "
+            "log1p log2 modf nextafter perm pow prod radians remainder sin sinh sqrt sumprod tan tanh trunc ulp",
             "protocol": "ceil floor trunc",
             "index:0": "factorial isqrt",
             "index:0,1": "comb gcd lcm perm",
@@ -180,8 +180,10 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         _operator: {
             "pure none": "is_ is_not _compare_digest",
+            "callback none": "is_none is_not_none",
             "pure deep": "abs add and_ concat contains countOf eq floordiv ge getitem gt index indexOf inv invert le "
             "lshift lt matmul mod mul ne neg not_ or_ pos pow rshift sub truediv truth xor",
+            "handler_first": "inv invert",
             "pure shallow": "attrgetter itemgetter methodcaller",
             "mutator deep": "delitem iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem",
             "callback deep": "call",
@@ -198,7 +200,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "pure none": "repeat",
             "pure shallow": "chain combinations combinations_with_replacement cycle islice permutations product tee zip_longest",
             "pure deep": "compress count",
-            "callback deep": "accumulate dropwhile filterfalse groupby pairwise starmap takewhile",
+            "callback deep": "accumulate batched dropwhile filterfalse groupby pairwise starmap takewhile",
             "index:1": "combinations combinations_with_replacement permutations repeat tee",
             "index:1,2,3": "islice",
             "moves_only": "chain cycle islice pairwise product zip_longest",
@@ -207,7 +209,8 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
         },
         bisect: {"pure deep one_by_one sorts": "bisect_left bisect_right"},
         heapq: {
-            "mutator deep one_by_one sorts": "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace",
+            "mutator deep one_by_one sorts": "_heapify_max _heappop_max _heapreplace_max heapify heapify_max heappop heappop_max "
+            "heappush heappush_max heappushpop heappushpop_max heapreplace heapreplace_max",
         },
         os: {"handled": "fspath"},
         pickle: {"pure deep handler_first": "dumps"},

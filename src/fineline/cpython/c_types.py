@@ -63,7 +63,7 @@ EVERYWHERE: Mapping[str, str] = MappingProxyType(
 
 _NUMBER = "__new__ __format__"
 _SEQUENCE_TEXT = "join translate maketrans __mod__ __rmod__ __contains__ __getitem__ __mul__ __rmul__ __format__ __new__ find rfind index "
-_BYTES_TEXT = "rindex count startswith endswith center ljust rjust zfill expandtabs hex fromhex split rsplit splitlines replace"
+_BYTES_TEXT = "__buffer__ rindex count startswith endswith center ljust rjust zfill expandtabs hex fromhex split rsplit splitlines replace"
 _COMPARE = "__eq__ __ne__ __lt__ __le__ __gt__ __ge__"
 _SEARCH = "__eq__ __ne__ __contains__ count index"
 _VIEW_ALGEBRA = f"{_COMPARE} isdisjoint __and__ __rand__ __or__ __ror__ __sub__ __rsub__ __xor__ __rxor__"
@@ -200,7 +200,9 @@ TYPES: tuple[TypeFacts, ...] = (
     TypeFacts(type({}.keys()), "pure none", {"pure key": f"{_VIEW_ALGEBRA} __contains__", "pure deep": "__repr__", _BETWEEN_SETS: _VIEW_ALGEBRA}),
     TypeFacts(type({}.values()), "pure none", {"pure deep": "__repr__"}),
     TypeFacts(type({}.items()), "pure none", {"pure deep": f"{_VIEW_ALGEBRA} __contains__ __repr__", _BETWEEN_SETS: _VIEW_ALGEBRA}),
-    TypeFacts(type, "refused", {"pure none": "__or__ __ror__ __repr__ __sizeof__ mro", "refused handler_first": "__call__"}),
+    TypeFacts(type, "refused", {
+        "pure none": "__or__ __ror__ __repr__ __sizeof__ mro", "handled args:1,1": "__subclasses__", "refused handler_first": "__call__",
+    }),
     TypeFacts(super, "refused", {}),
     TypeFacts(property, "refused", {"handled": "getter setter deleter", "mutator none": "__init__"}),
     TypeFacts(staticmethod, "refused", {}),

@@ -35,8 +35,19 @@ _reduced = _without_warnings(lambda it: it.__reduce__())
 set_iterator_state: Callable[[Any, Any], None] = _without_warnings(lambda it, state: it.__setstate__(state))
 
 
+def _times_left(it: itertools.repeat[Any]) -> tuple[int, ...]:
+    try:
+        return (it.__length_hint__(),)
+    except TypeError:
+        # It has no end.
+        return ()
+
+
 def iterator_state(it: Any) -> tuple[Any, ...]:
     """Returns what an iterator in C is made by: a callable, its arguments and, if it has been advanced, a state for `set_iterator_state`."""
+    if not STATES_OF_ITERTOOLS and type(it) is itertools.repeat:
+        # The last of its referents, after its class.
+        return itertools.repeat, (gc.get_referents(it)[-1], *_times_left(it))
     if not STATES_OF_ITERTOOLS and type(it).__module__ == "itertools":
         raise NoState(f"Python does not tell where a {type(it).__name__} is")
     found: tuple[Any, ...] = _reduced(it)

@@ -9,8 +9,11 @@ from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 
-def python_functions(module: ModuleType, accelerator: str) -> Mapping[str, FunctionType]:
-    """Returns the functions that ``module`` defines without its C module ``accelerator``, by name; none if it has no code object."""
+def python_functions(module: ModuleType, accelerator: str, replaced: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, FunctionType]:
+    """Returns the functions that ``module`` defines without its C module ``accelerator``, by name; none if it has no code object.
+
+    ``replaced``: what they find under these names instead.
+    """
 
     def imported(name: str, *how: Any) -> Any:
         if name == accelerator:
@@ -29,4 +32,5 @@ def python_functions(module: ModuleType, accelerator: str) -> Mapping[str, Funct
     functions = {name: v for name, v in names.items() if type(v) is FunctionType and v.__globals__ is names}
     for fn in functions.values():
         fn.__code__ = fn.__code__.replace(co_filename=file)
+    names |= replaced
     return MappingProxyType(functions)

@@ -22,8 +22,8 @@ DTYPE_ASKERS = IdentitySet((torch.tensor, torch.as_tensor, torch.asarray, torch.
 OF_TYPE = frozenset({"item", "dtype", "ndim", "shape", "size", "itemsize", "nbytes"})
 _FUNCTIONS = MappingProxyType(
     {
-        "pure deep handler_first": "all any argmax argmin average ceil clip dot gcd lcm max mean median min prod round size std sum var",
-        "pure deep": "amax amin around isscalar ptp",
+        "pure deep handler_first": "all amax amin any argmax argmin around average ceil clip dot gcd lcm max mean median min prod ptp round size std sum var",
+        "pure deep": "isscalar",
     }
 )
 _METHODS = "all any astype conj item max mean min prod round sum tolist __format__ __str__ __repr__ __float__ __int__ __index__ __bool__"

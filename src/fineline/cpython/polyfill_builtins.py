@@ -10,11 +10,13 @@ from operator import index
 from typing import Any
 
 from fineline.bytecode.version import CURRENT
+from fineline.cpython.behaviours import SUMS_COMPENSATE_ALL
 from fineline.cpython.polyfill_iterators import CallableIterator, ReversedSequence
 from fineline.cpython.protocols import MISSING, special
 from fineline.kinds import is_a
 
 _ABSENT = object()
+_EMPTY = {name: CURRENT.worded(f"{name}() arg is an empty sequence") for name in ("max", "min")}
 _INFINITE = float("inf")
 _TOTAL_ORDER = (int, str)
 """Key types for which a sort of (key, index) tuples equals a sort of the keys: exact types with a total order that agrees with equality."""
@@ -36,6 +38,18 @@ def list_(iterable: Iterable[Any] = (), /) -> list[Any]:
     for item in source:
         items.append(item)
     return items
+
+
+def tuple_(iterable: Iterable[Any] = (), /) -> tuple[Any, ...]:
+    return tuple(list_(iterable))
+
+
+def tuple_of_items(iterable: Iterable[Any] = (), /) -> tuple[Any, ...]:
+    """That of Python 3.14, which asks for no length."""
+    items: list[Any] = []
+    for item in iterable:
+        items.append(item)
+    return tuple(items)
 
 
 def iterator(iterable: Iterable[Any], text: str) -> Iterator[Any]:
@@ -95,33 +109,64 @@ def compensated_sum(iterable: Iterable[Any], /, start: Any = 0) -> Any:
                 break
         else:
             return total
-        if type(total) is float and not _is_small(before):
+        if not _is_small(before):
             return _sum_of_rest(total, items)
     if type(total) is not float:
-        return _sum_of_rest(total, items)
+        return _sum_of_complex(total, items) if SUMS_COMPENSATE_ALL and type(total) is complex else _sum_of_rest(total, items)
     lost = 0.0
     for item in items:
+        if SUMS_COMPENSATE_ALL and is_a(item, int):
+            item = _as_float(item)
         if type(item) is float:
-            # The smaller one loses digits.
-            rounded = total + item
-            lost = lost + ((total - rounded) + item if abs(total) >= abs(item) else (item - rounded) + total)
-            total = rounded
+            total, lost = _added(total, lost, item)
         elif is_a(item, int) and _is_small(item):
-            total = total + float(item)
+            total = total + _as_float(item)
         else:
-            return _sum_of_rest(_with_lost(total, lost) + item, items)
+            total = _with_lost(total, lost) + item
+            return _sum_of_complex(total, items) if SUMS_COMPENSATE_ALL and type(total) is complex else _sum_of_rest(total, items)
     return _with_lost(total, lost)
 
 
+def _added(total: float, lost: float, item: float) -> tuple[float, float]:
+    """Returns a sum with an item added, and what it has lost by rounding."""
+    rounded = total + item
+    # The smaller one loses digits.
+    return rounded, lost + ((total - rounded) + item if abs(total) >= abs(item) else (item - rounded) + total)
+
+
+def _as_float(number: Any) -> float:
+    """Converts an int or a float as C does, which asks no method of a subclass."""
+    if type(number) is int:
+        return float(number)
+    return int.__float__(number) if is_a(number, int) else float.__float__(number)
+
+
+def _sum_of_complex(total: complex, items: Iterator[Any]) -> Any:
+    real, imag = total.real, total.imag
+    lost, lost_imag = 0.0, 0.0
+    item: Any
+    while (item := next(items, _ABSENT)) is not _ABSENT:
+        if type(item) is complex:
+            real, lost = _added(real, lost, item.real)
+            imag, lost_imag = _added(imag, lost_imag, item.imag)
+        elif is_a(item, (int, float)):
+            real, lost = _added(real, lost, _as_float(item))
+        else:
+            return _sum_of_rest(complex(_with_lost(real, lost), _with_lost(imag, lost_imag)) + item, items)
+    return complex(_with_lost(real, lost), _with_lost(imag, lost_imag))
+
+
 def _sum_of_rest(total: Any, items: Iterator[Any]) -> Any:
-    for item in items:
+    # Without a loop, which would ask for an iterator once more: for one that is not captured, that is a graph break.
+    while (item := next(items, _ABSENT)) is not _ABSENT:
         total = total + item
     return total
 
 
 def _is_small(number: int) -> bool:
     """Returns whether an int is a number of C."""
-    return -(2**63) <= number < 2**63
+    # The first question has a guard also for a symbol plus a constant: ``s + 3 >= -(2**63)`` compares s with a number beyond 64 bits.
+    return -(2**62) <= number < 2**62 or -(2**63) <= number < 2**63
 
 
 def _with_lost(total: float, lost: float) -> float:
@@ -173,7 +218,7 @@ def _chosen(name: str, best: Any, default: Any) -> Any:
     if best is not _ABSENT:
         return best
     if default is _ABSENT:
-        raise ValueError(f"{name}() arg is an empty sequence")
+        raise ValueError(_EMPTY[name])
     return default
 
 
@@ -225,7 +270,7 @@ def _sort(items: list[Any], keys: list[Any]) -> None:
             moved.append(items[pair[1]])
         items[:] = moved
         return
-    start = _count_run(items, keys)
+    start = _first_run(items, keys)
     while start < len(items):
         pivot = keys[start]
         low = 0
@@ -253,17 +298,53 @@ def _has_total_order(keys: list[Any]) -> bool:
 
 
 def _count_run(items: list[Any], keys: list[Any]) -> int:
-    end = 2
-    if keys[1] < keys[0]:
+    """Returns the length of the run at the start, which ascends then: a run descends strictly."""
+    end = _end_of_ascent(keys, 1)
+    if end == 1:
+        end = 2
         while end < len(keys) and keys[end] < keys[end - 1]:
             end += 1
-        items[:end] = items[end - 1 :: -1]
-        if keys is not items:
-            keys[:end] = keys[end - 1 :: -1]
-    else:
-        while end < len(keys) and not keys[end] < keys[end - 1]:
-            end += 1
+        _reverse(items, keys, 0, end)
     return end
+
+
+def _count_run_with_equals(items: list[Any], keys: list[Any]) -> int:
+    """Returns the length of the run at the start, which ascends then: equal items may be in a descending run, and an ascending one is added to it."""
+    end = _end_of_ascent(keys, 1)
+    if end == len(keys):
+        return end
+    if end > 1:
+        if keys[0] < keys[end - 1]:
+            return end
+        _reverse(items, keys, 0, end)
+    end += 1
+    # Equal items change places twice, and are in their first order again.
+    equal = end - 1
+    while end < len(keys):
+        if keys[end] < keys[end - 1]:
+            _reverse(items, keys, equal, end)
+            equal = end
+        elif keys[end - 1] < keys[end]:
+            break
+        end += 1
+    _reverse(items, keys, equal, end)
+    _reverse(items, keys, 0, end)
+    return _end_of_ascent(keys, end)
+
+
+def _end_of_ascent(keys: list[Any], end: int) -> int:
+    while end < len(keys) and not keys[end] < keys[end - 1]:
+        end += 1
+    return end
+
+
+def _reverse(items: list[Any], keys: list[Any], start: int, end: int) -> None:
+    items[start:end] = items[start:end][::-1]
+    if keys is not items:
+        keys[start:end] = keys[start:end][::-1]
+
+
+_first_run = _count_run_with_equals if CURRENT.sorts_equal_runs else _count_run
 
 
 def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _ABSENT, /) -> Any:
@@ -273,6 +354,11 @@ def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial
     if value is _ABSENT:
         raise TypeError("reduce() of empty iterable with no initial value")
     return value
+
+
+def reduce_from(function: Callable[[Any, Any], Any], iterable: Iterable[Any], /, initial: Any = _ABSENT) -> Any:
+    """That of Python 3.14, which takes the first value by name too."""
+    return reduce(function, iterable, initial)
 
 
 def reversed_(sequence: Any, /) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Size
 
+from fineline.bytecode.version import CURRENT
 from fineline.cpython.polyfill_builtins import ask_length, iterator, sequence
 from fineline.cpython.protocols import MISSING, special
 from fineline.kinds import is_a
@@ -31,9 +32,12 @@ def list_iadd(self: list[Any], value: Iterable[Any], /) -> list[Any]:
     return self
 
 
+_NOT_ASSIGNED = CURRENT.worded("can only assign an iterable")
+
+
 def list_setitem(self: list[Any], key: Any, value: Any, /) -> None:
     if is_a(key, slice):
-        value = list(iterator(value, "can only assign an iterable" if key.step is None else "must assign iterable to extended slice"))
+        value = list(iterator(value, _NOT_ASSIGNED if key.step is None else "must assign iterable to extended slice"))
     list.__setitem__(self, key, value)
 
 
@@ -75,10 +79,13 @@ def sequence_count(self: Any, value: Any, /) -> int:
     return count
 
 
+_NOT_IN_LIST = CURRENT.worded("{item!r} is not in list")
+
+
 def list_index(self: list[Any], value: Any, start: Any = 0, stop: Any = sys.maxsize, /) -> int:
     found = _find(self, value, start, stop)
     if found < 0:
-        raise ValueError(f"{value!r} is not in list")
+        raise ValueError(_NOT_IN_LIST.format(item=value))
     return found
 
 
@@ -182,19 +189,41 @@ def dict_update(self: dict[Any, Any], other: Any = (), /, **kwargs: Any) -> None
         dict.__setitem__(self, name, kwargs[name])
 
 
+_NO_PAIR = CURRENT.worded("cannot convert dictionary update sequence element #{count} to a sequence")
+
+
 def _pair(element: Any, count: int) -> Any:
-    pair: Any = element
-    if not is_a(element, (list, tuple)):
-        pair = None
-        try:
-            pair = list(element)
-        except TypeError:
-            pass
-        if pair is None:
-            raise TypeError(f"cannot convert dictionary update sequence element #{count} to a sequence")
+    pair: Any = element if is_a(element, (list, tuple)) else _items_of_pair(element, count)
     if len(pair) != 2:
         raise ValueError(f"dictionary update sequence element #{count} has length {len(pair)}; 2 is required")
     return pair
+
+
+def _items(element: Any, count: int) -> list[Any]:
+    items = None
+    try:
+        items = list(element)
+    except TypeError:
+        pass
+    if items is None:
+        raise TypeError(_NO_PAIR.format(count=count))
+    return items
+
+
+def _noted_items(element: Any, count: int) -> list[Any]:
+    try:
+        # C asks the iterator for an iterator again.
+        return list(iterator(element, _NO_PAIR))
+    except TypeError as error:
+        # As `add_note` does it, which would break the graph.
+        notes = getattr(error, "__notes__", None)
+        if notes is None:
+            error.__notes__ = notes = []
+        notes.append(f"Cannot convert dictionary update sequence element #{count} to a sequence")
+        raise
+
+
+_items_of_pair = _noted_items if CURRENT.notes_elements else _items
 
 
 def ordered_dict(other: Any = (), /, **kwargs: Any) -> OrderedDict[Any, Any]:
@@ -323,12 +352,23 @@ def set_intersection(self: set[Any], /, *others: Iterable[Any]) -> set[Any]:
             continue
         common: set[Any] = set()
         for item in other:
-            if item in made:
+            if _is_in(made, item):
                 common.add(item)
                 if len(common) >= len(made):
                     break
         made = common
     return made
+
+
+def _is_in(items: set[Any] | frozenset[Any], item: Any) -> bool:
+    """Looks up an item that C hashes before: from Python 3.14 on, a lookup that hashes it adds what the item is used for to the error."""
+    try:
+        return item in items
+    except TypeError as error:
+        _, added, text = str(error).partition(" as a set element (")
+        if not added:
+            raise
+    raise TypeError(text[:-1])
 
 
 def set_difference(self: set[Any], /, *others: Iterable[Any]) -> set[Any]:
@@ -367,6 +407,19 @@ def set_issubset(self: set[Any] | frozenset[Any], other: Iterable[Any], /) -> bo
         if item not in theirs:
             return False
     return True
+
+
+def set_issubset_of_first(self: set[Any] | frozenset[Any], other: Iterable[Any], /) -> bool:
+    """Tells whether ``other`` has all items, and asks an iterator for no more when it has."""
+    if is_a(other, (set, frozenset)):
+        return set_issubset(self, other)
+    found: set[Any] = set()
+    for item in other:
+        if _is_in(self, item):
+            set.add(found, item)
+            if len(found) >= len(self):
+                return True
+    return len(found) == len(self)
 
 
 def set_issuperset(self: set[Any] | frozenset[Any], other: Iterable[Any], /) -> bool:

@@ -1,7 +1,8 @@
 """Lazy builtins in plain Python, for the interpreter to run where an item may come from, or go to, Python code.
 
 Classes, not generators: like the C versions, they continue after an exception, propagate `StopIteration`, and have a state of plain
-fields. A field named `source` is None once C would have dropped its iterator.
+fields. A field named `source` is None once C would have dropped its iterator. They call no methods of their bases: `super()` needs a cell, which no
+program could make after a graph break in the method, and a base by its name would get guards.
 """
 
 from __future__ import annotations
@@ -30,6 +31,37 @@ class Map(Lazy):
         for source in self.sources:
             arguments.append(next(source))
         return self.function(*arguments)
+
+
+class StrictMap(Lazy):
+    """That of Python 3.14, which can refuse iterables of different lengths."""
+
+    def __init__(self, function: Callable[..., Any], iterable: Iterable[Any], /, *more: Iterable[Any], strict: object = False) -> None:
+        self.strict = bool(strict)
+        self.function = function
+        self.sources = [iter(iterable)]
+        for other in more:
+            self.sources.append(iter(other))
+
+    def __next__(self) -> Any:
+        if len(self.sources) == 1:
+            return self.function(next(self.sources[0]))
+        arguments = []
+        if not self.strict:
+            for source in self.sources:
+                arguments.append(next(source))
+            return self.function(*arguments)
+        ended = False
+        for source in self.sources:
+            try:
+                arguments.append(next(source))
+            except StopIteration:
+                ended = True
+                break
+        if not ended:
+            return self.function(*arguments)
+        _check_ends("map", self.sources, len(arguments))
+        raise StopIteration
 
 
 class Filter(Lazy):
@@ -67,20 +99,22 @@ class Zip(Lazy):
         if not ended:
             return tuple(items)
         if self.strict and self.sources:
-            self._check_ends(len(items))
+            _check_ends("zip", self.sources, len(items))
         raise StopIteration
 
-    def _check_ends(self, ended: int) -> None:
-        if ended:
-            raise ValueError(f"zip() argument {ended + 1} is shorter than argument{_span(ended)}")
-        for i in range(1, len(self.sources)):
-            longer = True
-            try:
-                next(self.sources[i])
-            except StopIteration:
-                longer = False
-            if longer:
-                raise ValueError(f"zip() argument {i + 1} is longer than argument{_span(i)}")
+
+def _check_ends(name: str, sources: list[Iterator[Any]], ended: int) -> None:
+    """Raises ValueError unless all iterators end, of which the one at ``ended`` has."""
+    if ended:
+        raise ValueError(f"{name}() argument {ended + 1} is shorter than argument{_span(ended)}")
+    for i in range(1, len(sources)):
+        longer = True
+        try:
+            next(sources[i])
+        except StopIteration:
+            longer = False
+        if longer:
+            raise ValueError(f"{name}() argument {i + 1} is longer than argument{_span(i)}")
 
 
 def _span(count: int) -> str:

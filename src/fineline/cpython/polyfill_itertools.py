@@ -5,7 +5,7 @@ Classes instead of generators, for the reasons in `polyfill_iterators`.
 
 from __future__ import annotations
 
-import itertools
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from operator import index
@@ -13,6 +13,7 @@ from typing import Any
 
 from fineline.cpython.polyfill_iterators import Filter, Lazy
 from fineline.cpython.protocols import MISSING
+from fineline.kinds import is_a
 
 
 class FilterFalse(Filter):
@@ -264,6 +265,55 @@ class Pairwise(Lazy):
         return (last, item)
 
 
+def _batch(batched: Batched, iterable: Iterable[Any], n: Any) -> None:
+    size = index(n)
+    if size < 1:
+        raise ValueError("n must be at least one")
+    batched.size = size
+    batched.source = iter(iterable)
+
+
+class Batched(Lazy):
+    """That of Python 3.12."""
+
+    strict = False
+    size: int
+    source: Iterator[Any] | None
+
+    def __init__(self, iterable: Iterable[Any], n: Any) -> None:
+        _batch(self, iterable, n)
+
+    def __next__(self) -> Any:
+        source = self.source
+        if source is None:
+            raise StopIteration
+        items: list[Any] = []
+        while len(items) < self.size:
+            try:
+                items.append(next(source))
+            except StopIteration:
+                break
+            except BaseException:
+                self.source = None
+                raise
+        # C asks the source again after a last batch that is shorter.
+        if not items:
+            self.source = None
+            raise StopIteration
+        if self.strict and len(items) < self.size:
+            self.source = None
+            raise ValueError("batched(): incomplete batch")
+        return tuple(items)
+
+
+class StrictBatched(Batched):
+    """That of Python 3.13, which can refuse a last batch that is shorter."""
+
+    def __init__(self, iterable: Iterable[Any], n: Any, *, strict: Any = False) -> None:
+        self.strict = bool(strict)
+        _batch(self, iterable, n)
+
+
 class GroupBy(Lazy):
     def __init__(self, iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> None:
         self.source = iter(iterable)
@@ -351,17 +401,115 @@ def tee(iterable: Iterable[Any], n: int = 2, /) -> tuple[Any, ...]:
     return tuple(copies)
 
 
-def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
-    pools = []
-    for iterable in iterables:
-        pools.append(tuple(iterable))
-    return itertools.product(*pools, repeat=repeat)
+class Arrangements(Lazy):
+    """An iterator over arrangements of the items of pools: each is known by its number, in the order in which C gives them."""
+
+    total: int
+    taken: int
+
+    def __next__(self) -> Any:
+        number = self.taken
+        if number >= self.total:
+            raise StopIteration
+        self.taken = number + 1
+        return self.item(number)
+
+    def item(self, number: int) -> Any:
+        raise NotImplementedError
+
+
+class Product(Arrangements):
+    def __init__(self, *iterables: Iterable[Any], repeat: Any = 1) -> None:
+        times = _as_size(repeat)
+        if times < 0:
+            raise ValueError("repeat argument cannot be negative")
+        pools = []
+        # Without repetitions, it asks for none.
+        for iterable in iterables if times else ():
+            pools.append(tuple(iterable))
+        self.pools = tuple(pools) * times
+        self.total, self.taken = math.prod([len(pool) for pool in self.pools]), 0
+
+    def item(self, number: int) -> Any:
+        items = []
+        for pool in self.pools[::-1]:
+            number, at = divmod(number, len(pool))
+            items.append(pool[at])
+        return tuple(items[::-1])
+
+
+class Permutations(Arrangements):
+    def __init__(self, iterable: Iterable[Any], r: Any = None) -> None:
+        self.pool = tuple(iterable)
+        if r is not None and not is_a(r, int):
+            raise TypeError("Expected int as r")
+        self.length = len(self.pool) if r is None else _not_negative(_as_size(r))
+        self.total, self.taken = math.perm(len(self.pool), self.length), 0
+
+    def item(self, number: int) -> Any:
+        rest = list(self.pool)
+        items = []
+        for left in range(self.length - 1, -1, -1):
+            at, number = divmod(number, math.perm(len(rest) - 1, left))
+            items.append(rest.pop(at))
+        return tuple(items)
+
+
+def _as_size(value: Any) -> int:
+    """Returns ``value`` as a number of C."""
+    number = index(value)
+    if not -sys.maxsize <= number <= sys.maxsize:
+        raise OverflowError("Python int too large to convert to C ssize_t")
+    return number
+
+
+def _not_negative(length: int) -> int:
+    if length < 0:
+        raise ValueError("r must be non-negative")
+    return length
+
+
+class Combinations(Arrangements):
+    def __init__(self, iterable: Iterable[Any], r: Any) -> None:
+        length = _as_size(r)
+        self.pool = tuple(iterable)
+        self.length = _not_negative(length)
+        self.total, self.taken = math.comb(len(self.pool), self.length), 0
+
+    def item(self, number: int) -> Any:
+        at, items = -1, []
+        for left in range(self.length - 1, -1, -1):
+            at += 1
+            # How many combinations have this item next.
+            while number >= (count := math.comb(len(self.pool) - at - 1, left)):
+                number -= count
+                at += 1
+            items.append(self.pool[at])
+        return tuple(items)
+
+
+class CombinationsWithReplacement(Arrangements):
+    def __init__(self, iterable: Iterable[Any], r: Any) -> None:
+        length = _as_size(r)
+        self.pool = tuple(iterable)
+        self.length = _not_negative(length)
+        n = len(self.pool)
+        self.total, self.taken = (math.comb(n + self.length - 1, self.length) if n else int(self.length == 0)), 0
+
+    def item(self, number: int) -> Any:
+        at, items = 0, []
+        for left in range(self.length - 1, -1, -1):
+            while number >= (count := math.comb(len(self.pool) - at - 1 + left, left)):
+                number -= count
+                at += 1
+            items.append(self.pool[at])
+        return tuple(items)
 
 
 # What stands for the functions and classes of itertools whose iterators have stand-ins.
 STAND_INS: frozenset[Callable[..., Any]] = frozenset(
     (
-        Accumulate, Chain, Compress, Count, Cycle, DropWhile, FilterFalse, GroupBy, ISlice, Pairwise, StarMap, TakeWhile, ZipLongest,
-        chain_from_iterable, tee,
+        Accumulate, Batched, Chain, Combinations, CombinationsWithReplacement, Compress, Count, Cycle, DropWhile, FilterFalse, GroupBy, ISlice, Pairwise,
+        Permutations, Product, StarMap, StrictBatched, TakeWhile, ZipLongest, chain_from_iterable, tee,
     )
 )  # fmt: skip

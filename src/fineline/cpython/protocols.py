@@ -14,10 +14,13 @@ from typing import Any
 
 import torch
 
+from fineline.bytecode.version import CURRENT
 from fineline.kinds import is_a
 
 MISSING: Any = object()
 SEQUENCES = (str, bytes, bytearray, list, tuple, deque, array)
+_NO_TRUTH = CURRENT.worded("'NoneType' object is not callable")
+_TOO_MANY = CURRENT.worded("too many values to unpack (expected {n})")
 JOINING = ("__add__", "__mul__", "__iadd__", "__imul__")
 
 
@@ -182,6 +185,8 @@ def contains(container: Any, item: Any) -> bool:
 
 def truth(obj: Any) -> bool:
     method = special(obj, "__bool__")
+    if method is None:
+        raise TypeError(_NO_TRUTH.format(name=type(obj).__name__))
     if method is not MISSING:
         result = method()
         if result is not True and result is not False:
@@ -206,7 +211,7 @@ def unpack(it: Any, n: int) -> list:
     iterator = iter(it)
     for item in iterator:
         if len(out) == n:
-            raise ValueError(f"too many values to unpack (expected {n})")
+            raise ValueError(_TOO_MANY.format(n=n, got=len(it)) if type(it) is dict else f"too many values to unpack (expected {n})")
         out.append(item)
     if len(out) < n:
         raise ValueError(f"not enough values to unpack (expected {n}, got {len(out)})")
@@ -253,10 +258,10 @@ def spread_call(fn: Any, args: Any, kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 
 
-def subscript_missing(d: Any, key: Any, missing: Any) -> Any:
+def subscript_missing(d: Any, key: Any) -> Any:
     if dict.__contains__(d, key):
         return dict.__getitem__(d, key)
-    return missing(key)
+    return ask(d, "__missing__", key)
 
 
 def length(obj: Any) -> int:

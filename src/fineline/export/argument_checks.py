@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, Node
 
-from fineline.codegen.residual_program import ResidualProgram
+from fineline.codegen.programs import ResidualProgram
 from fineline.export.paths import Paths
 from fineline.export.signature import LITERALS, Parameter
 from fineline.fx.standalone_module import Portable, portable

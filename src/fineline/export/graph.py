@@ -14,8 +14,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fineline.bytecode.asynchronous import let_pass
+from fineline.codegen.deoptimization import RestOfCall
 from fineline.codegen.program_text import short_name
-from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
+from fineline.codegen.programs import ResidualProgram
+from fineline.codegen.residual_program import ResidualWriter
 from fineline.errors import NotExported
 from fineline.exception_slots import TRACEBACK
 from fineline.export.argument_checks import asked_module
@@ -92,7 +94,7 @@ class ExportWriter(ResidualWriter):
         return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
 
     # -- the graph -------------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, object], Callable], again: object, shown: bool = True) -> ResidualProgram:
+    def compile(self, compile_graph: Callable[[GraphModule, list, object], Callable], again: RestOfCall, shown: bool = True) -> ResidualProgram:
         segment = super().compile(self._take, again)
         self.segment = segment
         return segment

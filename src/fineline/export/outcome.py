@@ -23,6 +23,7 @@ from fineline.fx.recorder import FX_CONSTANTS
 from fineline.guards.source import Source, root_of
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
+from fineline.objects.c_access import is_structseq
 from fineline.objects.deferred_texts import known_next_time
 
 KEYS = (str, int, float, bool, type(None))
@@ -119,7 +120,7 @@ class Outcome(ValueWalk[object]):
             return Call(slice, (self.expr(v.start), self.expr(v.stop), self.expr(v.step)), {})
         if t is set:
             return Call(set, ([self.expr(x) for x in v],), {})
-        if t is torch.Size or hasattr(t, "n_sequence_fields"):
+        if t is torch.Size or is_structseq(t):
             return Call(t, ([self.expr(x) for x in v],), {})
         if is_a(v, tuple) and hasattr(t, "_fields"):
             return Call(t, tuple([self.expr(x) for x in v]), {})

@@ -31,13 +31,14 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
-from fineline.fx.output_fixups import disowned
+from fineline.fx.output_fixups import disowned, plain_example
 from fineline.guards.facts import has_tangent
 from fineline.identity import AddressMap
 from fineline.import_thread import shapes_imported
-from fineline.kinds import is_a, taken_as_it_is
+from fineline.kinds import is_a
 from fineline.torch_facts.releases import static_fake
 from fineline.torch_facts.spellings import OWN
+from fineline.torch_facts.wrapper_subclasses import NotTakenApart, is_wrapper, on_fakes, parts_of, put_together, supported
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 # The number of operators without cached results. With it, the first capture of Longformer with symbolic sizes (74 short segments)
@@ -281,33 +282,90 @@ class Fakes:
             return t
         found = self._twins.get(t)
         if found is None:
-            if type(t) is not Tensor and not taken_as_it_is(type(t)):
-                raise NotFakeable(f"a tensor of class {type(t).__name__}")
-            if disowned(t):
-                raise NotFakeable("a view made without gradients that was written into")
-            if t.is_nested and t.layout is torch.strided:
-                raise NotFakeable("a nested tensor, which has no sizes")
-            if has_tangent(t):
-                raise NotFakeable("a tensor with a tangent of forward-mode gradients")
-            symbolic, source = self.context(t)
-            if symbolic is not None and (t.is_conj() or t.is_neg()):
-                raise NotFakeable("a conjugate or negative view")
-            fake: Tensor
-            try:
-                with unwarned():
-                    if symbolic is None:
-                        fake = static_fake(self.mode, t)
-                    elif t._is_view():
-                        fake = self._strided(t, source, symbolic)
-                    else:
-                        fake = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
-            except UnsupportedFakeTensorException:  # for example compressed sparse rows
-                raise NotFakeable(f"a tensor of layout {t.layout}") from None
-            if symbolic is not None:
+            if type(t).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+                return self._twin_of_wrapper(t)
+            # Of a tensor whose class overrides operators, a plain one with its memory is read.
+            plain = plain_example(t)
+            fake, varies = self._fake_of(plain, *self.context(t))
+            if varies:
                 self.bind(t, fake)
-            found = self._twins[t] = Twin(t, fake, 0 if t.is_inference() else fake._version, t.requires_grad)
+            found = self._twins[t] = Twin(t, fake, 0 if plain.is_inference() else fake._version, plain.requires_grad)
             self._reals[fake] = t
         return found.fake
+
+    def _twin_of_wrapper(self, t: Tensor) -> Tensor:
+        """Returns the fake of a tensor of a wrapper subclass, which consists of the fakes of its inner tensors; one of fakes as it is."""
+        if not is_wrapper(t):
+            raise NotFakeable(f"a tensor of class {type(t).__name__}")
+        if on_fakes(t):
+            return t
+        if not supported(t) or has_tangent(t):
+            raise NotFakeable(f"a tensor of class {type(t).__name__} that is nested, has symbolic sizes, or a tangent")
+        symbolic, source = self.context(t)
+        sizes: Any = t.shape
+        strides: Any = t.stride()
+        if symbolic is not None:
+            assert self.shapes is not None and source is not None
+            with torch._C.DisableTorchFunction():
+                sizes, strides, _ = self.shapes.create_symbolic_sizes_strides_storage_offset(t, source, symbolic_context=symbolic)
+        fake = self._wrapper(t, self.twin, sizes, strides)
+        if symbolic is not None:
+            self.bind(t, fake)
+        self._twins[t] = Twin(t, fake, fake._version, t.requires_grad)
+        self._reals[fake] = t
+        return fake
+
+    def _wrapper(self, t: Tensor, fake_of: Callable[[Tensor], Tensor], sizes: Any, strides: Any) -> Tensor:
+        """Returns a tensor like ``t``, of a wrapper subclass, with fakes as inner tensors."""
+        try:
+            parts = parts_of(t)
+            fakes = parts._replace(tensors=tuple([fake_of(x) for x in parts.tensors]))
+            with temporarily_clear_interpreter_stack(), self.mode, torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
+                fake = put_together(type(t), fakes, tuple(sizes), tuple(strides))
+                if t.requires_grad and not fake.requires_grad:
+                    fake.requires_grad_()
+                    fake = fake if t.is_leaf else fake.view_as(fake)
+            if fake.requires_grad != t.requires_grad:
+                raise NotTakenApart(f"a tensor of class {type(t).__name__}, whose inner tensors require a gradient")
+        except NotTakenApart as e:
+            raise NotFakeable(str(e)) from None
+        return fake
+
+    def _fake_of(self, t: Tensor, symbolic: Any, source: NamedSource | None) -> tuple[Tensor, bool]:
+        """Returns a new fake of a plain tensor, and whether some of its sizes are symbols."""
+        if disowned(t):
+            raise NotFakeable("a view made without gradients that was written into")
+        if t.is_nested and t.layout is torch.strided:
+            raise NotFakeable("a nested tensor, which has no sizes")
+        if has_tangent(t):
+            raise NotFakeable("a tensor with a tangent of forward-mode gradients")
+        if symbolic is not None and (t.is_conj() or t.is_neg()):
+            raise NotFakeable("a conjugate or negative view")
+        try:
+            with unwarned():
+                if symbolic is None:
+                    return static_fake(self.mode, t), False
+                if t._is_view():
+                    return self._strided(t, source, symbolic), True
+                fake: Tensor = self.mode.from_tensor(t, source=source, symbolic_context=symbolic)
+                return fake, True
+        except UnsupportedFakeTensorException:  # for example compressed sparse rows
+            raise NotFakeable(f"a tensor of layout {t.layout}") from None
+
+    def view_as_class(self, t: Tensor, cls: type[Tensor], detached: bool) -> Tensor:
+        """Returns what stands for a view of ``t`` of the class ``cls``: a tensor of that class without numbers, which has a fake.
+
+        ``detached``: autograd does not take it for a view.
+        """
+        fake: Tensor = self.run(torch.ops.aten.detach.default if detached else torch.ops.aten.alias.default, (t,), None)
+        if cls is Tensor:
+            return fake
+        with torch._C._DisableTorchDispatch():
+            plain = torch.empty(0, device="meta")
+            made = Tensor._make_subclass(cls, plain) if detached else plain.as_subclass(cls)
+        self._twins[made] = Twin(made, fake, fake._version, fake.requires_grad)
+        self._reals[fake] = made
+        return made
 
     def _strided(self, t: Tensor, source: Any, symbolic: Any) -> Tensor:
         # For a view, PyTorch would make the base symbolic too, which the program cannot read.
@@ -328,10 +386,19 @@ class Fakes:
     def example(self, t: Tensor) -> Tensor:
         """Returns the fake of ``t`` in its state when the graph began, as an example input."""
         fake = self.twin(t)
+        if is_wrapper(t):
+            return fake if t not in self._twins or self._unchanged(t) else self._wrapper(t, self.example, fake.shape, fake.stride())
         found = self._twins[t]
         if t.is_inference() or (fake._version == found.version and fake.requires_grad == found.requires_grad):
             return fake
         return self._like(t, found.requires_grad, fake.shape, fake.stride())
+
+    def _unchanged(self, t: Tensor) -> bool:
+        """Returns whether no operator has written into the fake of ``t``, or into its inner tensors."""
+        inner = [x for x in (parts_of(t).tensors if is_wrapper(t) else ()) if x in self._twins]
+        found = self._twins[t]
+        now = found.fake
+        return now._version == found.version and now.requires_grad == found.requires_grad and all(map(self._unchanged, inner))
 
     def forget(self) -> None:
         """Forgets numbers that were read from memory, before a write to it that may change no version."""

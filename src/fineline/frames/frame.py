@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from fineline.bytecode.code import CO_VARARGS, CO_VARKEYWORDS, CodeInfo
+from fineline.bytecode.version import CLOSE_RETURNS
 from fineline.frames.graph_breaks import Delivery
 from fineline.frames.stub_frames import is_own
 from fineline.frames.trail import Trail
@@ -262,7 +263,7 @@ class InterpretedGenerator:
         except (GeneratorExit, StopIteration) as e:
             # Frames in its traceback refer to it: a cycle.
             e.__traceback__ = None
-            return None
+            return e.value if CLOSE_RETURNS and is_a(e, StopIteration) else None
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -145,6 +145,10 @@ class NotCapturable(BaseException):
         return graph_break
 
 
+class Communicates(NotCapturable):
+    """The code of a sub-graph communicates with other processes, and is captured on real values, where each attempt would do that."""
+
+
 class Finished(BaseException):
     """The outermost frame returned ``value``."""
 

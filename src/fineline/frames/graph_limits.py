@@ -13,6 +13,8 @@ class GraphLimits:
     inference_mode_breaks: bool = False
     # Whether NumPy arrays made of constants are constants.
     constant_arrays: bool = True
+    # Whether NumPy arrays that share memory with tensors are parts of graphs.
+    traced_arrays: bool = True
     # Whether sparse, nested and quantized tensors stay out of graphs.
     dense_only: bool = False
     # Whether the capturing call already runs the backend's code, because the operators cannot run one by one before.
@@ -25,6 +27,7 @@ class GraphLimits:
         return GraphLimits(
             self.inference_mode_breaks or other.inference_mode_breaks,
             self.constant_arrays and other.constant_arrays,
+            self.traced_arrays and other.traced_arrays,
             self.dense_only or other.dense_only,
             self.compiled_first_call or other.compiled_first_call,
             self.no_fake_kernel | other.no_fake_kernel,

@@ -21,7 +21,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 # The files of PyTorch through which a user's call of a control-flow operator passes.
 _PASSED_BY = (os.path.dirname(torch._higher_order_ops.__file__), torch.nn.attention.flex_attention.__file__)
 # On one line: the code's line number is replaced by the user's.
-_CODE = (lambda stub_for, args, kwargs, inner: inner[0](stub_for, args, kwargs, inner[1]) if inner else stub_for(*args, **kwargs)).__code__
+_CODE = (lambda fn, args, kwargs, inner: inner[0](fn, args, kwargs, inner[1]) if inner else fn(*args, **kwargs) if kwargs else fn(*args)).__code__
 _VARIABLES = _CODE.co_varnames
 
 

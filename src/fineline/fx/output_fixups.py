@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import Graph, GraphModule
 
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_wrapper_class, taken_as_it_is
 
 Remake = Callable[[Tensor], Tensor]
 
@@ -42,6 +43,10 @@ def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
 
     ``inference_mode``: whether the graph begins in one; ``leaves``: whether it makes leaves of autograd.
     """
+    if hides_class(t):
+        with torch._C.DisableTorchFunction():
+            bare = not t.requires_grad and not t._is_view()
+        return partial(_bare_of_class if bare else _as_class, type(t))
     if t.is_inference():
         return None if inference_mode else _inference_tensor if untracked(t) else _inference_data
     if leaves and t.requires_grad and not t._is_view() and t.grad_fn is None:
@@ -94,6 +99,42 @@ def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]], s
         return outputs
 
     return run
+
+
+def hides_class(t: object) -> bool:
+    """Returns whether a graph gets ``t`` as a plain tensor, because its class overrides operators."""
+    return is_a(t, Tensor) and hides_class_of(type(t))
+
+
+def hides_class_of(cls: type[Tensor]) -> bool:
+    """Returns whether graphs get the tensors of ``cls`` as plain ones, because the class overrides operators."""
+    return cls is not Tensor and cls is not FakeTensor and not taken_as_it_is(cls) and not is_wrapper_class(cls)
+
+
+def as_plain(t: Tensor) -> Tensor:
+    """Returns ``t`` as a graph gets it: modes of AOTAutograd refuse tensors of other classes, even where these see no operators (torch 2.13)."""
+    return t.as_subclass(Tensor) if hides_class(t) and overrides_only_functions(type(t)) else t
+
+
+def overrides_only_functions(cls: type[Tensor]) -> bool:
+    """Returns whether ``cls`` overrides ``__torch_function__`` alone: without it, its tensors are like plain ones."""
+    return cls.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+
+
+def plain_example(t: Any) -> Any:
+    """Returns ``t`` as a backend gets it as an example."""
+    if not hides_class(t):
+        return t
+    with torch._C.DisableTorchFunctionSubclass():
+        return t.detach().requires_grad_(t.requires_grad) if t.is_leaf else as_plain(t)
+
+
+def _as_class(cls: type[Tensor], t: Tensor) -> Tensor:
+    return t.as_subclass(cls)
+
+
+def _bare_of_class(cls: type[Tensor], t: Tensor) -> Tensor:
+    return torch.Tensor._make_subclass(cls, t)
 
 
 def _leaf(t: Tensor) -> Tensor:

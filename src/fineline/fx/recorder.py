@@ -128,6 +128,8 @@ class Recorder:
         self.graph = Graph()
         self.inputs: list[tuple[Node, Any]] = []
         self.calls = 0
+        # Those of them that compute arrays of NumPy.
+        self.array_calls = 0
         # By tensor: a weak reference, which distinguishes it from a later object at its address, and the node that made it.
         self._nodes: AddressMap[tuple[Callable[[], Any], Any]] = AddressMap()
         self._last_placeholder: Node | None = None
@@ -277,12 +279,15 @@ class Recorder:
         """Adds a node that makes an object of ``cls`` from its fields, as an argument of another node; returns it."""
         return self._node("call_function", cls, (), fields, cls.__name__)
 
+    def bind_part(self, item: Tensor, node: Node, read: Callable, key: Any) -> None:
+        """Notes that ``item``, unless it is known, is the part of a node's result that ``read`` finds under ``key``."""
+        if not self.known(item):
+            self._nodes[item] = (weakref.ref(item), (node, read, key))
+
     def _bind_items(self, out: Any, node: Node) -> None:
         for read, key, item in _items(out):
             if is_a(item, Tensor):
-                entry = self._nodes.get(item)
-                if entry is None or entry[0]() is not item:
-                    self._nodes[item] = (weakref.ref(item), (node, read, key))
+                self.bind_part(item, node, read, key)
             elif any(True for _ in _items(item)):
                 inner = self._node("call_function", read, (node, key), {}, read.__name__)
                 self.calls += 1

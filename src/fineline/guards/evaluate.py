@@ -253,6 +253,11 @@ class Length(property):
 LENGTH = Length(raw_len)
 
 
+# A set with more elements is compared by C if all of them are texts.
+FEW_NAMES = 4
+_NAMES = frozenset({str})
+
+
 def raw_set(value: Any) -> frozenset:
     """Returns the elements of a set or frozenset, even if a subclass defines ``__iter__``."""
     elements = set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value)
@@ -261,7 +266,18 @@ def raw_set(value: Any) -> frozenset:
 
 def same_constant(a: object, b: object) -> bool:
     """Returns whether type and value are equal; floats are compared bit by bit, and types count inside containers too."""
-    return a is b or (type(a) is type(b) and constant_key(a) == constant_key(b))
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    # Thousands of names, such as those of all modules that a library has seen: 0.2 ms by C's comparison, 6 ms by keys.
+    if type(a) is frozenset and len(a) > FEW_NAMES and _holds_names(a) and _holds_names(b):  # type: ignore[arg-type]
+        return a == b
+    return constant_key(a) == constant_key(b)
+
+
+def _holds_names(elements: frozenset) -> bool:
+    return set(map(type, elements)) == _NAMES
 
 
 def constant_key(value: Any) -> tuple:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from types import GetSetDescriptorType, MappingProxyType
 from typing import Any, Protocol
 
+import torch
+
 from fineline.bytecode.code import CodeInfo
 from fineline.guards.facts import TensorFacts
 from fineline.guards.relation import Relation
@@ -17,6 +19,8 @@ from fineline.kinds import is_a
 _CONSTANT_KEYS = (str, int, float, bool, bytes, type(None))
 # The most characters of a key in a text.
 MOST_OF_KEY = 200
+# The objects with such sources are the same at each call of one region. Other regions may run its programs for another "instance".
+LASTING = frozenset({"pin", "instance"})
 _TYPE_DICT: GetSetDescriptorType = type.__dict__["__dict__"]
 # The dicts in which a module stores its submodules, parameters and buffers by name.
 MODULE_TABLES = ("_modules", "_parameters", "_buffers")
@@ -50,7 +54,7 @@ class Source:
     def text(self) -> str:
         """Returns the path as a user would write it."""
         op, parent = self.op, self.parent
-        if op in ("root", "pin"):
+        if op == "root" or op in LASTING:
             return str(self.key)
         if op == "type_attr":
             return f"{self.key[0].__qualname__}.{self.key[1]}"
@@ -83,6 +87,24 @@ def root_of(src: Source) -> Source:
     while src.parent is not None:
         src = src.parent
     return src
+
+
+class UnseenMember:
+    """A member of a tensor, or a predicate about one: no ``__torch_function__`` sees the read, as none sees the other guards."""
+
+    MEMBER_TEXTS = MappingProxyType({"": "{of}.{at}"})
+
+    def __init__(self, read: Any) -> None:
+        self._read = read
+        self.__name__ = self.at = getattr(read, "__name__", "?")
+
+    def __get__(self, obj: Any, cls: type | None = None) -> Any:
+        with torch._C.DisableTorchFunction():
+            return self._read.__get__(obj, cls)
+
+    def __call__(self, value: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return self._read(value)
 
 
 class Position(Protocol):
@@ -165,6 +187,10 @@ class GuardBuilder:
         self._type_attrs: dict[tuple[int, str], Source] = {}
         self._lacks: set[tuple[int, str]] = set()
         self._distinct: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        # The number of the step for the region's own instance; -1 if there is none.
+        self.instance_at = -1
+        # Whether a function mode may be on when the guards are evaluated.
+        self.seen = False
         # The facts of tensors, by their registers.
         self.tensors: dict[int, TensorFacts] = {}
 
@@ -207,6 +233,18 @@ class GuardBuilder:
             src = self._pins[obj] = self._new(None, "pin", name, obj, obj)
         return src
 
+    def instance(self, obj: object, name: str) -> Source:
+        """Returns a source for the object that the region's calls call, in whose place another region's programs may have another one.
+
+        The steps have a pin for it, so that no call is slower, but a guard relies on its identity only if it says so.
+        """
+        assert self.instance_at < 0
+        self.instance_at = len(self.steps)
+        src = Source(len(self.reads.sources), None, "instance", name, obj)
+        self.reads.sources.append(src)
+        self._add(("pin", src.reg, -1, obj))
+        return src
+
     def type_attr(self, cls: type, name: str, value: object) -> Source:
         src = self._type_attrs.get((id(cls), name))
         if src is None:
@@ -233,6 +271,8 @@ class GuardBuilder:
         if src is None:
             frame, reads = self.interp.frame or _NO_FRAME, self.reads
             sources = reads.sources
+            if self.seen and op == "member" and is_a(parent.value, torch.Tensor):
+                key = UnseenMember(key)
             reg = len(sources)
             if children is _NO_CHILDREN:
                 children = parent.children = {}
@@ -243,7 +283,7 @@ class GuardBuilder:
             reads.ips.append(frame.ip)
         return src
 
-    def check(self, src: Source, op: str, payload: object, ident: object = None) -> None:
+    def check(self, src: Source, op: str, payload: Any, ident: object = None) -> None:
         """Adds a check of ``src``'s value, once per (op, ident)."""
         key = op if ident is None else (op, ident)
         checked = src.checked
@@ -253,6 +293,8 @@ class GuardBuilder:
             else:
                 checked.add(key)
             frame, reads = self.interp.frame or _NO_FRAME, self.reads
+            if self.seen and op == "predicate" and is_a(src.value, torch.Tensor):
+                payload = (UnseenMember(payload[0]), payload[1])
             self.steps.append((op, -1, src.reg, payload))
             reads.infos.append(frame.info)
             reads.ips.append(frame.ip)

@@ -26,9 +26,11 @@ STORM = f"met {MOST_FRUITLESS} graph breaks with no tensor operator between them
 def frame_in_storm(interp: Interp, declared: bool) -> Frame | None:
     """Returns the frame that only leads to graph breaks; None if there is none. The current break counts unless the user has ``declared`` it."""
     calls = interp.trace.recorder.calls
+    # Functions that plan with NumPy only read tensors.
+    plans = calls == interp.trace.recorder.array_calls
     for f in stack(interp.frame):
         fruitless, operators = f.extras.breaks
-        f.own_extras().breaks = BreakCounts(1 if declared or calls else fruitless + 1, operators + calls - f.began)
+        f.own_extras().breaks = BreakCounts(1 if declared or not plans else fruitless + 1, operators + calls - f.began)
         f.began = 0
     # The most breaks of a function inside: it may still be found itself, and then its callers lead to more than breaks.
     found, inside = interp.frame, 0
@@ -40,7 +42,12 @@ def frame_in_storm(interp: Interp, declared: bool) -> Frame | None:
         return None
     # The function has a caller in the user's code, and works on no tensors so far.
     outer = any([not is_own(f.info.code) for f in stack(found.back)])
-    return found if outer and not has_tensors([*[found.local[i] for i in found.info.live_at(found.ip)], *found.stack]) else None
+    return found if outer and not has_tensors(_live_values(found)) else None
+
+
+def _live_values(f: Frame) -> list[Any]:
+    dead = f.info.dead_on_stack(f.ip)
+    return [*[f.local[i] for i in f.info.live_at(f.ip)], *[v for i, v in enumerate(f.stack) if i not in dead]]
 
 
 def _can_be_left(f: Frame) -> bool:

@@ -37,6 +37,7 @@ from fineline.interp.generators import close_dying, leave_generator, raise_after
 from fineline.interp.opcodes.flow import LONG_LOOP, boolean, ended, truth
 from fineline.interp.opcodes.table import NotInterpreted, link
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.objects.attribute_errors import left
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.policy.break_settings import breaks_here
@@ -125,6 +126,9 @@ class Interpreter:
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise GraphBreak(fn, tuple(args), kwargs, "FL405", f"{fn.__qualname__} is a coroutine function")
+        if type(fn.__globals__) is not dict:
+            # CPython asks its ``__missing__`` for names; `annotationlib` gives annotations such globals.
+            raise GraphBreak(fn, tuple(args), kwargs, "FL412", f"the globals of {fn.__qualname__} are a {type(fn.__globals__).__name__}")
         if code in self.lessons.functions.eager and f is not None:
             call_eager_function(self, fn, args, kwargs)
         if self.trace.active:
@@ -196,7 +200,7 @@ class Interpreter:
         return Restart(graph_break.error, graph_break.reason)
 
     def type_of(self, obj: Any) -> type:
-        return KINDS.get(type(obj), type(obj))
+        return self.tensors.type_of_array(self, obj) if type(obj) is np.ndarray else KINDS.get(type(obj), type(obj))
 
     def class_value(self, value: Any) -> Any:
         """Returns the value inside a staticmethod, classmethod or property; pins it, because it cannot change without its holder."""
@@ -304,7 +308,6 @@ class Interpreter:
             return nested.condition.fail(self, f"one is {graph_break.reason}")
         if nested.index_modes:
             self.fail(graph_break.error, f"{graph_break.reason}, where numbers in tensors are indices", False)
-            nested.restore_index_modes()
         if opaque is None:
             self.eager.outside = "skipped" if graph_break.error in UNSEEN else "eager"
         try:
@@ -313,7 +316,7 @@ class Interpreter:
             if opaque is not None:
                 opaque.meet(self, graph_break)
                 value = self.beyond(graph_break)
-                opaque.given_by(self, graph_break.fn, value)
+                opaque.given_by(self, graph_break, value)
             elif graph_break.error == "FL430" and self.eager.resumes and not self.trace.active and self.host is not None:
                 value = self.host.resume(self, graph_break)
             elif self.trace.active and self.host is not None:
@@ -449,6 +452,8 @@ class Interpreter:
         self.trace.active = not self.backing.real
         self.trace.namespaces.global_values.clear()  # Writes of globals no longer update this table.
         self.eager.pause.end()
+        if not self.trace.active:
+            self.nested.restore_function_modes()
         f = self.outcome.fail(error, text, self.frame)
         if f is not None and hint:
             self.lessons.eager_sites.add((f.info.code, f.ip - 1))
@@ -520,6 +525,7 @@ class Interpreter:
                 back = self.leave_generator(f, "closed")
                 if is_a(e, StopIteration):
                     e = stopped(e)
+                    self.trace.made.add(e)
             else:
                 back = f.back
                 if on_stop is not None and back is not None and is_a(e, StopIteration):

@@ -15,7 +15,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.autograd import forward_ad
 
 from fineline.frames.frame import Frame, InterpretedGenerator
-from fineline.frames.graph_breaks import ASKED, READS, CaptureAborted, GraphBreak, NotCapturable
+from fineline.frames.graph_breaks import ASKED, READS, CaptureAborted, Communicates, Delivery, GraphBreak, NotCapturable
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
 from fineline.guards.ambient_table import AMBIENT
@@ -144,7 +144,10 @@ class SubGraphTensors(TensorOps):
         """Refuses operators that may do more than compute: on real values, their effects would stay if the capture fails later."""
         name = fn.name() if is_a(fn, OpOverload) else fn._qualified_op_name if is_a(fn, OpOverloadPacket) else "aten"
         if interp.nested.opaque is not None or is_a(fn, CustomOpDef) or name.partition("::")[0] not in OWN:
-            raise NotCapturable("it calls an operator that may do more than compute")
+            if name.partition("::")[0] != "_c10d_functional":
+                raise NotCapturable("it calls an operator that may do more than compute")
+            if interp.backing.real:
+                raise Communicates("it communicates with other processes")
 
     def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
         if kind == "source":
@@ -153,7 +156,7 @@ class SubGraphTensors(TensorOps):
             raise NotCapturable(f"it asks for .{name} of a tensor, which may have changed when it runs")
         return super().attribute(interp, t, name, kind)
 
-    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
+    def set_attribute(self, interp: Interp, f: Frame, t: Tensor, name: str, descr: Any, value: Any, then: Delivery) -> Frame | None:
         raise NotCapturable(f"it sets .{name} of a tensor")
 
 

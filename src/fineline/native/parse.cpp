@@ -41,29 +41,44 @@ bool parse_class_and_name(Step& step) {
   return true;
 }
 
+// Attributes whose getters do nothing but read a pointer in the object.
+struct PlainGetter {
+  PyTypeObject* type;
+  const char* name;
+  size_t offset;
+};
+
+const PlainGetter* plain_getter(PyObject* descriptor) {
+  static const PlainGetter getters[] = {
+      {&PyFunction_Type, "__code__", offsetof(PyFunctionObject, func_code)},
+      {&PyFunction_Type, "__defaults__", offsetof(PyFunctionObject, func_defaults)},
+      {&PyFunction_Type, "__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)},
+      {&PyType_Type, "__mro__", offsetof(PyTypeObject, tp_mro)},  // a member up to CPython 3.12
+  };
+  if (Py_TYPE(descriptor) != &PyGetSetDescr_Type) return nullptr;
+  for (const PlainGetter& getter : getters) {
+    if (PyDescr_TYPE(descriptor) == getter.type && PyUnicode_CompareWithASCIIString(PyDescr_NAME(descriptor), getter.name) == 0) {
+      return &getter;
+    }
+  }
+  return nullptr;
+}
+
 // A member that is a plain pointer in the object can be read in place: slots, a method's `__self__`, a function's `__closure__`, and
-// three attributes of functions whose getters do nothing else.
+// what plain getters read.
 void parse_member(Step& step) {
   step.python = true;
-  PyTypeObject* kind = Py_TYPE(step.payload);
-  if (kind == &PyMemberDescr_Type) {
+  if (Py_TYPE(step.payload) == &PyMemberDescr_Type) {
     const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(step.payload)->d_member;
     step.python = (member->type != T_OBJECT && member->type != T_OBJECT_EX) || (member->flags & PY_AUDIT_READ);
     step.null_is_none = member->type == T_OBJECT;
     step.number = member->offset;
     step.type = PyDescr_TYPE(step.payload);
-  } else if (kind == &PyGetSetDescr_Type && PyDescr_TYPE(step.payload) == &PyFunction_Type) {
-    auto read_at = [&step](const char* name, size_t offset) {
-      if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(step.payload), name) == 0) {
-        step.number = static_cast<Py_ssize_t>(offset);
-        step.type = &PyFunction_Type;
-        step.null_is_none = true;
-        step.python = false;
-      }
-    };
-    read_at("__code__", offsetof(PyFunctionObject, func_code));
-    read_at("__defaults__", offsetof(PyFunctionObject, func_defaults));
-    read_at("__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults));
+  } else if (const PlainGetter* getter = plain_getter(step.payload)) {
+    step.number = static_cast<Py_ssize_t>(getter->offset);
+    step.type = getter->type;
+    step.null_is_none = true;
+    step.python = false;
   }
 }
 

@@ -25,6 +25,7 @@ from fineline.cpython.protocols import method_of
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a, is_users_class
+from fineline.numpy_support import np
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.type_info import (
     ABSENT,
@@ -152,7 +153,7 @@ def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
 def of_tensor(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the attributes that every tensor has. Attributes stored on the tensor or its class are read as `object` reads them."""
     attr = TENSOR_ATTRS.get(name)
-    return NEXT if attr is None else interp.finish(f, interp.tensors.attribute(interp, obj, name, attr), then)
+    return NEXT if attr is None else interp.tensors.load_attribute(interp, f, obj, name, attr, then)
 
 
 def of_operator(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
@@ -203,6 +204,14 @@ def of_carried_iterator(interp: Interp, f: Frame, obj: Any, name: str, then: Del
     raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[type(obj)].__name__}")
 
 
+def of_array(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
+    """Handles the attributes of an array that is a part of the graph, which a stand-in replaces."""
+    if obj not in interp.tensors.arrays.traced:
+        return NEXT
+    value = interp.tensors.array_attribute(interp, obj, name)
+    return NEXT if value is NotImplemented else interp.finish(f, value, then)
+
+
 OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, str, Delivery | None], Loaded]], ...] = (
     (tuple(SYMBOLIC), of_number),
     (Tensor, of_tensor),
@@ -210,6 +219,7 @@ OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, s
     (enum.Enum, of_enum_member),
     (type, of_class),
     (super, of_super),
+    (np.ndarray, of_array),
     (tuple(STANDING), of_carried_iterator),
 )
 
@@ -294,6 +304,9 @@ def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, t
 
 def in_class(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
     """Handles an attribute of the class: a method, another descriptor without ``__set__``, or any value."""
+    if obj is None:
+        # To the ``__get__`` of a descriptor, None is no object.
+        return interp.finish(f, getattr(obj, name), then)
     kind, descr = info.found[name]
     return BINDERS[kind](interp, f, descr, obj, info.cls, then, (fallback, obj, name) if fallback is not None else None)
 
@@ -523,6 +536,8 @@ def get_by_python(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, the
 
 def get_by_c(interp: Interp, f: Frame, descr: Any, obj: Any, cls: type, then: Delivery | None, asked: tuple | None = None) -> Frame | None:
     """Lets C bind one of its methods."""
+    if "partials" in CURRENT.warns_of and is_a(descr, partial) and obj is not None and interp.trace.active:
+        raise GraphBreak(raw_lookup(type(descr), "__get__"), (descr, obj, cls), None, "FL437", "a functools.partial in a class, about which Python warns")
     value = type(descr).__get__(descr, obj, cls)
     if type(value) not in C_BOUND:
         _note_bound(interp, value, descr, obj, cls)

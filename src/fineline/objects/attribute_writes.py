@@ -14,6 +14,7 @@ from torch import Tensor
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.objects.attribute_reads import NEXT, Loaded
 from fineline.objects.type_info import (
     C_DATA,
@@ -25,12 +26,17 @@ from fineline.objects.type_info import (
     PY_OTHER,
     TypeInfo,
     dict_of,
+    in_python,
     raw_lookup,
     type_info,
 )
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.tables import attributes
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
+
+# An array, and the flags that show whether it may be written.
+OF_ARRAYS = frozenset({np.ndarray, *[type(flags) for flags in attributes(getattr(np, "array", lambda items: None)([]), "flags")]})
 
 
 def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Frame | None:
@@ -43,11 +49,14 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
         raise _unset(obj, name, value, f".{name} on a number")
     if is_a(obj, type) or (is_a(obj, types.FunctionType) and obj in trace.sources):
         raise _unset(obj, name, value, f".{name} on a {'class' if is_a(obj, type) else 'function'}")
+    if t in OF_ARRAYS:
+        # NumPy refuses to set some of them back.
+        raise _unset(obj, name, value, f".{name} on a {t.__name__}")
     info = type_info(trace, t)
     setter = info.setter(trace)
     if is_a(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
         return interp.call(f, setter, [obj, name, value], None, interp.discard)
-    if getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or info.hides_dict or is_a(obj, types.ModuleType):
+    if in_python(setter) or getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or info.hides_dict or is_a(obj, types.ModuleType):
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
     return generic_store(interp, f, obj, name, value)
 
@@ -108,6 +117,8 @@ def set_member(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: 
     """Writes a slot, or another attribute that C stores."""
     if kind != C_DATA and not (name == "__dict__" and info.has_dict):
         return NEXT
+    if is_a(obj, Tensor):
+        return interp.tensors.set_attribute(interp, f, obj, name, descr, value, interp.discard)
     write_member(interp, obj, descr, name, value)
     return None
 
@@ -133,9 +144,6 @@ STORERS: tuple[Callable[[Interp, Frame, Any, str, Any, TypeInfo, int, Any], Load
 
 def write_member(interp: Interp, obj: Any, descr: Any, name: str, value: Any) -> None:
     trace = interp.trace
-    if is_a(obj, Tensor):
-        interp.tensors.set_attribute(interp, obj, name, descr, value)
-        return
     if name == "__class__" or name == "__dict__":
         raise _unset(obj, name, value, name)
     src = trace.sources.get(obj)
@@ -172,6 +180,8 @@ def delete_attr(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     custom = info.look(trace, "__delattr__")[1]
     if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
         return interp.call(f, custom, [obj, name], None, interp.discard)
+    if in_python(custom):
+        raise GraphBreak(delattr, (obj, name), None, "FL432", f"deleting .{name} on a {type(obj).__name__}").discard()
     return generic_delete(interp, f, obj, name)
 
 

@@ -30,10 +30,12 @@ from fineline.cpython.iterator_states import iterator_state
 from fineline.exception_slots import ARGS
 from fineline.frames.frame import InterpretedGenerator
 from fineline.kinds import is_a, is_users_class
+from fineline.numpy_support import np
 from fineline.objects.printing import written_out
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tracing.identity_guards import VIEWS, identify, parts
+from fineline.tracing.plain_values import is_getter
 from fineline.tracing.segment_trace import PINNED, SINGLETONS, VALUES, SegmentTrace, is_value
 from fineline.tracing.set_identity_guards import look_up, look_up_key
 
@@ -41,6 +43,8 @@ CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, deque, Or
 # Iterators that C's own methods read and advance.
 ADVANCED_BY_C = frozenset({*C_ITERATORS, *DRIVERS})
 ITERATORS = ADVANCED_BY_C.union([t for t in vars(itertools).values() if is_a(t, type)]) - {itertools.groupby, type(iter(types.GenericAlias(list, int)))}
+# Iterators that read none of the items that they hold, and no other iterator.
+_MOVING = frozenset({itertools.repeat, itertools.product, itertools.permutations, itertools.combinations, itertools.combinations_with_replacement})
 DEFAULT_COMPARE = ("__eq__", "__hash__")
 # The methods that C calls on a container or number that it iterates over, and on an object that it hashes, compares and prints.
 WALKED = (
@@ -57,10 +61,15 @@ PRINTED = ("__str__", "__repr__", "__format__")
 PRINTING_MEMBERS = (vars(enum), vars(collections))
 
 
+def is_structseq(cls: type) -> bool:
+    """Returns whether a class is a tuple of C's with names for its items, such as ``torch.return_types.max``."""
+    return cls.__base__ is tuple and "n_sequence_fields" in vars(cls)
+
+
 def hashable(obj: Any) -> bool:
     """Returns whether a lookup of ``obj`` in a table runs no user code."""
     h = type(obj).__hash__
-    return h is object.__hash__ or (not is_a(h, types.FunctionType) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
+    return h is object.__hash__ or (not in_python(h) and h is not None and not is_a(obj, (tuple, frozenset, weakref.ref)))
 
 
 def overridden(trace: SegmentTrace, t: type, names: tuple[str, ...]) -> bool:
@@ -89,8 +98,7 @@ def may_walk(trace: SegmentTrace, a: Any) -> bool:
 
 def _iterator_plain(trace: SegmentTrace, it: Any, within: tuple[int, ...] = ()) -> bool:
     """Returns whether C may advance a native iterator: it runs no Python iterators, and advances no iterator from before the segment."""
-    if type(it) is itertools.repeat:
-        # It does not read the item that it repeats.
+    if type(it) in _MOVING:
         return True
     if type(it) in (zip, enumerate) or type(it).__module__ == "itertools":
         try:
@@ -134,7 +142,7 @@ def may_compare(trace: SegmentTrace, a: Any, path: tuple[int, ...] = ()) -> bool
     # In a cycle, each way around would be followed.
     if len(path) > 40 or id(a) in path or is_a(a, Tensor):
         return False
-    if is_a(a, PINNED):
+    if is_a(a, PINNED) or is_getter(a):
         return _held_plain(trace, a)
     path = (*path, id(a))
     if is_a(a, BaseException) and not all([may_compare(trace, x, path) for x in ARGS.__get__(a)]):
@@ -172,7 +180,10 @@ def may_hash(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
             # Its identity needs no guard, but the set may grow by it.
             look_up(trace, a, among)
         return True
-    held = is_a(a, PINNED) and is_value(a)
+    if t is np.ndarray:
+        # It has no hash, but may stand for a scalar, which has one.
+        return False
+    held = (is_a(a, PINNED) and is_value(a)) or is_getter(a)
     if held and (a not in trace.classes.local or not _held_plain(trace, a)):
         return _held_plain(trace, a)
     if t is tuple or t is frozenset:
@@ -183,7 +194,9 @@ def may_hash(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
         look_up(trace, a, among)
     elif is_a(among, (dict, set, list)) and among not in trace.sources:
         look_up_key(trace, a, among)
-    else:
+    elif type(among) not in (set, frozenset) or among not in trace.sources or is_a(a, Tensor):
+        # The elements of a set from outside have guards; the caller guards that `a` differs from them (`guard_distinct_from`), but for
+        # tensors, which may have been added to it just now.
         for part in parts(trace, a):
             identify(trace, part)
     return True

@@ -44,7 +44,7 @@ from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
 from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_ints, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
-from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_identity, has_hidden_state
+from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_distinct_from, guard_identity, has_hidden_state
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
 from fineline.tracing.segment_trace import SegmentTrace
@@ -287,7 +287,9 @@ def _reads_arguments(fn: Any) -> bool:
 
 def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
     """Guards the contents of existing containers that the call is going to read."""
-    trace, args, reads = call.trace, call.args, spec.reads
+    trace, args, reads, opaque = call.trace, call.args, spec.reads, call.interp.nested.opaque
+    # A library that copies a set at each call gets the elements in another order than before (einx).
+    ordered = not spec.order_independent and not (opaque is not None and opaque.lenient and (spec.set_algebra or key is set.update))
     if args and type(args[0]) in ADVANCED_BY_C and args[0] in trace.sources and is_a(key, INSTANCE_METHODS) and key.__name__ != "__iter__":
         raise call.graph_break("FL416", f"{describe(call.fn)} of an iterator from outside")
     try:
@@ -304,15 +306,18 @@ def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:
                 continue
             if spec.appends and a is args[0] and _only_grows(trace, a):
                 continue
-            if (spec.effect != "mutator" or reads == "deep" or spec.walks) and a in trace.sources and has_hidden_state(a):
+            if (spec.effect != "mutator" or reads == "deep" or spec.walks) and a in trace.sources and t not in VIEWS and has_hidden_state(a):
                 raise NotForGraph(f"{describe(call.fn)} reads a {t.__name__} from outside")
             one_by_one = spec.list_reader and (t in LIST_READERS or (t is list and (key is not reversed or _is_of_any_length(call.interp, a))))
             if not one_by_one:
-                trace.expand(a, reads == "deep", not spec.order_independent)
+                trace.expand(a, reads == "deep", ordered)
         if spec.compares_identity:
             guard_distinct(trace, values, spec.set_algebra)
         elif reads == "key" and (spec.walks or spec.nested or spec.merges or not is_a(key, INSTANCE_METHODS)):
             guard_distinct(trace, [k for a in args for k in keys_of(a, spec.nested)], True)
+        elif reads == "key" and len(values) > 1 and type(values[0]) in (set, frozenset) and values[0] in trace.sources:
+            # One made here has the guards of its lookups (`set_identity_guards`).
+            guard_distinct_from(trace, values[1], values[0])
         elif spec.asks_identity and len(values) == 2:
             guard_identity(trace, *values)
     except NotForGraph as e:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, MappingProxyType
@@ -17,6 +16,7 @@ from typing import Any
 
 from fineline.cpython.iterator_states import iterator_state, set_iterator_state
 from fineline.cpython.polyfill_iterators import Lazy
+from fineline.cpython.reference_counts import reference_counts
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.tracing.identity_guards import VIEWS
@@ -191,8 +191,8 @@ def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callab
     if any([(type(x) is not list and is_written(x)) or is_taken_apart(x) for x in containers_of(it)]):
         return False
     places = Counter(map(id, inner))
-    # Each place holds a reference, and so does each entry of ``inner``; the loop and the call of getrefcount hold one each.
-    return all([sys.getrefcount(x) <= 2 * places[id(x)] + 2 for x in inner])
+    # Each place holds a reference, and so does each entry of ``inner``.
+    return all([count <= 2 * places[id(x)] for x, count in zip(inner, reference_counts(inner), strict=True)])
 
 
 def iterators_in(it: Any) -> list[Any]:

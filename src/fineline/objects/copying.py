@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fineline.bytecode.code import CODES
+from fineline.exception_slots import ARGS
 from fineline.frames.frame import Frame
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
@@ -88,7 +89,7 @@ def mark_made(trace: SegmentTrace, obj: Any, seen: IdentitySet | None = None) ->
     elif is_a(obj, (list, tuple, set, frozenset, collections.deque)):
         parts = list(obj)
     elif is_a(obj, BaseException):
-        parts = [obj.args]
+        parts = [ARGS.__get__(obj)]
     if t.__dictoffset__:
         parts.append(object.__getattribute__(obj, "__dict__"))
     for part in parts:

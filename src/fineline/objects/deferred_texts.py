@@ -97,7 +97,7 @@ def _join(*parts: str) -> str:
 
 def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
     trace = interp.trace
-    if is_a(trace.recorder, Part) or interp.nested.any() or is_own(f.info.code):
+    if is_a(trace.recorder, Part) or interp.nested.any() or interp.nested.modes or is_own(f.info.code):
         return False
     core: Any = torch._C
     modes = [core._get_dispatch_stack_at(i) for i in range(core._len_torch_dispatch_stack())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -15,15 +16,20 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
-from fineline.objects import c_access
+from fineline.objects import c_access, c_calls
+from fineline.objects.iterator_stand_ins import KINDS
 from fineline.objects.polyfills import POLYFILLS
 from fineline.objects.type_info import type_info
 from fineline.tracing.interp import Call, Interp
+from fineline.tracing.segment_trace import PARTIAL
 
 C_NEW = IdentitySet(
     t.__new__
     for t in (object, list, dict, set, deque, OrderedDict, defaultdict, BaseException, tuple, frozenset, int, float, str, bytes, property)
 )
+# The constructor of PyTorch's tensors, which their subclasses inherit or call.
+TENSOR_NEW: Any = Tensor.__new__
+KEYWORDS = PARTIAL[2]
 # The functions that read the iterable from which such an instance is created.
 ITEMS_OF: Mapping[Any, Callable] = MappingProxyType({tuple.__new__: protocols.listed, frozenset.__new__: POLYFILLS[set]})
 
@@ -41,9 +47,11 @@ def make_instance(call: Call) -> Frame | None:
         # No program repeats the end of an object that it does not create.
         raise call.graph_break("FL438", f"a {cls.__qualname__} has a __del__, which runs when nothing refers to it")
     initialise = Delivery(_initialise, call.then, cls, args, kwargs)
-    if is_a(new, types.FunctionType):
+    if is_a(new, types.FunctionType) or new is TENSOR_NEW:
         interp.class_value(new)
         return interp.call(call.frame, new, [cls, *args], kwargs, initialise)
+    if new is functools.partial.__new__ and all([type(a) not in KINDS for a in (*args, *(kwargs or {}).values())]):
+        return _make_partial(call, initialise)
     if new not in C_NEW and not issubclass(cls, BaseException):
         raise call.graph_break("FL422", f"making a {cls.__qualname__}, whose memory C lays out")
     if new is object.__new__:
@@ -61,6 +69,28 @@ def make_instance(call: Call) -> Frame | None:
         obj = new(cls, *args, **(kwargs or {})) if at_once else new(cls)
     trace.made.add(obj)
     return _initialise(interp, call.frame, obj, call.then, cls, args, kwargs)
+
+
+def make_structseq(call: Call) -> Frame | None:
+    """Makes a structseq from the items of an iterable; where C takes more, or refuses the argument, C makes it."""
+    if len(call.args) != 1 or call.kwargs or getattr(type(call.args[0]), "__iter__", None) is None:
+        return c_calls.call_c(call)
+    return call.instead(tuple, [call.args[0]], None, _structseq_of, call.fn)
+
+
+def _structseq_of(interp: Interp, f: Frame, items: tuple, then: Delivery | None, cls: Any) -> Frame | None:
+    return interp.finish(f, interp.trace.fresh(cls(items)), then)
+
+
+def _make_partial(call: Call, initialise: Delivery) -> Frame | None:
+    """Creates an instance of a subclass of ``functools.partial``."""
+    trace = call.trace
+    if call.args and is_a(call.args[0], functools.partial):
+        # Its arguments become arguments of the new one.
+        trace.load_partial(call.args[0])
+    obj = functools.partial.__new__(call.fn, *call.args, **(call.kwargs or {}))
+    trace.made.update([obj, KEYWORDS.__get__(obj)])
+    return call.interp.finish(call.frame, obj, initialise)
 
 
 def _made_of(interp: Interp, f: Frame, items: Any, then: Delivery | None, cls: type) -> Frame | None:

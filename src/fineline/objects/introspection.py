@@ -25,11 +25,14 @@ from fineline.objects.c_argument_errors import refused
 from fineline.tracing.identity_guards import shown_by
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.lessons import EagerFunction
+from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import is_value
-from fineline.tracing.tracebacks import traceback_of
+from fineline.tracing.tracebacks import entry_of_now, handling_frame, traceback_of, variables_at
 
 # Functions that only read a mapping, and do not give it back.
 _READERS = (sorted, list, tuple, set, frozenset, dict, len)
+# Whether the namespaces of ``eval`` and ``exec`` may be given by keyword, as from Python 3.13 on.
+_NAMED = not str(getattr(eval, "__text_signature__", "/)")).endswith("/)")
 REFERENT = weakref.ref.__call__
 
 
@@ -42,6 +45,19 @@ def load_cell(interp: Interp, cell: types.CellType) -> Any:
         # The variable's name identifies a varying value in later calls.
         return trace.read(value, trace.guards.access(src, "cell", src.variable(), value))
     return value
+
+
+def find_cell(interp: Interp, cell: types.CellType) -> Any:
+    """Returns the contents of a cell, or `EMPTY`; either is guarded if the cell existed before the segment."""
+    if contents(cell) is not EMPTY:
+        return load_cell(interp, cell)
+    if interp.trace.active and cell in interp.trace.sources and not interp.trace.mutations.wrote(cell):
+        interp.trace.guards.check(interp.trace.sources[cell], "predicate", (cell_is_empty, "is an empty cell"), "empty")
+    return EMPTY
+
+
+def cell_is_empty(cell: types.CellType) -> bool:
+    return contents(cell) is EMPTY
 
 
 def _locals(call: Call) -> Frame | None:
@@ -97,8 +113,11 @@ def _get_frame(call: Call) -> Frame | None:
     return c_calls.call_c(call)
 
 
-def _reads_at_once(call: Call) -> bool:
-    """Returns whether the value of an attribute read is a mapping that the next instruction only reads: nothing else gets it."""
+def _reads_at_once(call: Call, reading: tuple[str, ...] = ("get", "copy")) -> bool:
+    """Returns whether the value of an attribute read is a mapping that the next instruction only reads: nothing else gets it.
+
+    ``reading``: the methods that only read.
+    """
     f = call.frame
     following = f.info.instructions[f.ip : f.ip + 2]
     match [name for name, _ in following]:
@@ -107,7 +126,7 @@ def _reads_at_once(call: Call) -> bool:
         case ["CALL", *_]:
             return call.then is None and following[0].arg == 1 and any([f.stack[-1] is reader for reader in _READERS])
         case ["LOAD_METHOD", *_]:
-            return call.then is None and f.info.names[following[0].arg] in ("get", "copy")
+            return call.then is None and f.info.names[following[0].arg] in reading
     return False
 
 
@@ -123,26 +142,67 @@ def _of_frame(call: Call) -> Frame | None:
             text = f"the variables of {frame.f_code.co_qualname} are looked at, and only those still needed are left; the next call has them all"
             raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
         if not CURRENT.one_namespace and not _reads_at_once(call):
-            text = f"what .f_locals gives writes through to the variables of {found.info.code.co_qualname}, and this use may write"
-            interp.lessons.functions.leave(found.info.code, EagerFunction(True, "FL439", text))
-            text += "; from the next call on that function runs in Python"
-            raise interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
+            raise _may_write(interp, f, found)
         if found.info.code not in interp.lessons.functions.inspected:
             _look_at(interp, f)
         return call.finish(_namespace(interp, found))
+    running = handling_frame(frame, f, interp.exceptions.handled) if name == "f_locals" else None
+    if running is not None:
+        return call.finish(_variables_of_now(call, frame, running))
     if call.trace.active and frame in call.trace.sources:
         raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call")
     return call.finish(getattr(frame, name))
 
 
+def _variables_of_now(call: Call, entry: types.FrameType, running: Frame) -> Any:
+    """Returns what ``f_locals`` of a traceback entry gives whose frame still runs."""
+    now = variables_at(entry, running)
+    if CURRENT.one_namespace:
+        # Each read gives the same dict, in which names that others have put there stay.
+        shown: dict[str, Any] = entry.f_locals
+        for name in entry.f_code.co_varnames:
+            if name not in now:
+                shown.pop(name, None)
+        shown.update(now)
+        return call.trace.fresh(shown)
+    if _reads_at_once(call):
+        return call.trace.fresh(now)
+    if not _reads_at_once(call, ("items", "keys", "values")):
+        raise _may_write(call.interp, call.frame, running)
+    # A mapping whose methods return lists, which a dict's do not.
+    return entry_of_now(entry, running).f_locals
+
+
+def _may_write(interp: Interp, f: Frame, looked_at: Frame) -> BaseException:
+    """Returns what abandons the capture where the variables of a frame may be written through its ``f_locals``."""
+    text = f"what .f_locals gives writes through to the variables of {looked_at.info.code.co_qualname}, and this use may write"
+    interp.lessons.functions.leave(looked_at.info.code, EagerFunction(True, "FL439", text))
+    text += "; from the next call on that function runs in Python"
+    return interp.outcome.abandon(Unsupported(text, id="FL439", where=f"{f.file}:{f.line}", stack=user_stack(f)))
+
+
 def _evaluate(call: Call) -> Frame | None:
     """Handles eval() and exec(), which look up names in the calling frame."""
+    if _NAMED and call.kwargs:
+        call.args, call.kwargs = _by_place(call.args, call.kwargs)
+    if call.kwargs and call.fn is eval:
+        return refused(call)
     if len(call.args) < 2 or call.args[1] is None:
         names = call.args[2] if len(call.args) > 2 and call.args[2] is not None else _namespace(call.interp, call.frame)
         call.args = [*call.args[:1], _users(call.frame).globals, names]
         if call.trace.active:
             call.trace.pin(call.args[1], "globals()")
     return call.run_eagerly("FL411", f"{call.fn.__name__}() runs code that is not there yet")
+
+
+def _by_place(args: list, kwargs: dict[str, Any]) -> tuple[list, dict[str, Any]]:
+    """Returns the arguments of eval() or exec() with the namespaces given by keyword in their places, and the other keyword arguments."""
+    args, kwargs = list(args), dict(kwargs)
+    if len(args) == 1 and ("globals" in kwargs or "locals" in kwargs):
+        args.append(kwargs.pop("globals", None))
+    if len(args) == 2 and "locals" in kwargs:
+        args.append(kwargs.pop("locals"))
+    return args, kwargs
 
 
 def _dir(call: Call) -> Frame | None:

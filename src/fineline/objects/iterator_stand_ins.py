@@ -6,6 +6,7 @@ import builtins
 import gc
 import itertools
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from types import GeneratorType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
@@ -16,11 +17,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.cpython import polyfill_iterators as i
 from fineline.cpython import polyfill_itertools as t
-from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS
+from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS, iterator_state
 from fineline.frames.frame import InterpretedGenerator
 from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING, advanced
 from fineline.objects.polyfills import POLYFILLS
+from fineline.tables import attributes
 
 
 class Recipe(NamedTuple):
@@ -74,8 +76,35 @@ TABLE_ITERATORS: Mapping[type, Callable[[Any, int], Iterator[Any]]] = MappingPro
 )  # fmt: skip
 
 
+ORDERED_ITERATOR: type = type(iter(OrderedDict()))
+# One type iterates over an ordered dict in all these ways, and does not tell in which.
+_ORDERED: tuple[tuple[Callable[[Any], Iterator[Any]], Callable[[Any, int], Iterator[Any]]], ...] = tuple(
+    (make, _gone_on(make))
+    for make in (
+        lambda d: iter(OrderedDict.items(d)), lambda d: iter(OrderedDict.keys(d)), lambda d: iter(OrderedDict.values(d)),
+        lambda d: reversed(OrderedDict.items(d)), lambda d: reversed(OrderedDict.keys(d)), lambda d: reversed(OrderedDict.values(d)),
+    )
+)  # fmt: skip
+
+
+def _ordered_recipe(it: Any) -> Recipe | None:
+    """Returns the recipe for an iterator over an ordered dict: by the way that leads to the items that it still gives."""
+    tables = [x for x in gc.get_referents(it) if is_a(x, OrderedDict)]
+    table, left = tables[0] if tables else OrderedDict(), [*map(_parts, iterator_state(it)[1][0])]
+    steps = len(table) - len(left)
+    way = next((again for make, again in _ORDERED if [*map(_parts, make(table))][steps:] == left), None)
+    return None if way is None else Recipe(way, (table, steps))
+
+
+def _parts(item: Any) -> tuple[int, ...]:
+    """Returns the ids of a pair, which is made for each read, or of another item."""
+    return tuple(map(id, item)) if type(item) is tuple and len(item) == 2 else (id(item),)
+
+
 def table_recipe(it: Any) -> Recipe | None:
     """Returns the recipe for an iterator over a dict or a set; None for other objects."""
+    if type(it) is ORDERED_ITERATOR:
+        return _ordered_recipe(it)
     make = TABLE_ITERATORS.get(type(it))
     if make is None:
         return None
@@ -160,10 +189,43 @@ def _cycle(v: t.Cycle) -> Recipe:
     return Recipe(itertools.cycle, (v.source,), state=((v.saved, False),))
 
 
+def _rest_of_pairs(last: Any, source: Iterator[Any]) -> Iterator[Any]:
+    return itertools.pairwise(itertools.chain((last,), source))
+
+
 def _pairwise(v: t.Pairwise) -> Recipe:
     if v.source is None:
         return Recipe(itertools.pairwise, ((),))
-    return Recipe(itertools.pairwise, (itertools.chain((v.last,), v.source) if v.started else v.source,))
+    return Recipe(_rest_of_pairs, (v.last, v.source)) if v.started else Recipe(itertools.pairwise, (v.source,))
+
+
+def _further(make: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def iterator(taken: int, *args: Any) -> Iterator[Any]:
+        it: Iterator[Any] = advanced(make(*args), taken)
+        return it
+
+    return iterator
+
+
+# Those that have given as many items. C has a state for some of them, which is another for each, and none from Python 3.14 on.
+_FURTHER: Mapping[type, Callable[..., Iterator[Any]]] = MappingProxyType(
+    {
+        stand_in: _further(kind)
+        for stand_in, kind in KINDS.items()
+        if issubclass(stand_in, t.Arrangements)
+    }
+)
+
+
+def _arrangements(v: Any) -> Recipe:
+    args = v.pools if type(v) is t.Product else (v.pool, v.length)
+    return Recipe(_FURTHER[type(v)], (v.taken, *args)) if v.taken else Recipe(KINDS[type(v)], args)
+
+
+def _batched(v: t.Batched) -> Recipe:
+    # ``strict`` has no name before Python 3.13.
+    (batched,) = attributes(itertools, "batched")
+    return Recipe(batched, (v.source if v.source is not None else (), v.size), {"strict": True} if v.strict else {})
 
 
 def _groupby(v: t.GroupBy) -> Recipe | None:
@@ -231,6 +293,7 @@ WITHOUT_STATE: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
 _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
     {
         i.Map: lambda v: Recipe(builtins.map, (v.function, *v.sources)),
+        i.StrictMap: lambda v: Recipe(builtins.map, (v.function, *v.sources), {"strict": True} if v.strict else {}),
         i.Filter: lambda v: Recipe(builtins.filter, (v.function, v.source)),
         i.Zip: lambda v: Recipe(builtins.zip, tuple(v.sources), {"strict": v.strict}),
         i.Enumerate: lambda v: Recipe(builtins.enumerate, (v.source, v.count)),
@@ -249,6 +312,8 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
         t.ZipLongest: _zip_longest,
         t.Cycle: _cycle,
         t.Pairwise: _pairwise,
+        **dict.fromkeys(_FURTHER, _arrangements),
+        **dict.fromkeys((t.Batched, t.StrictBatched), _batched),
         t.GroupBy: _groupby,
         **dict.fromkeys(STANDING, lambda v: Recipe(advanced, (v.iterator, v.moves))),
         **({} if STATES_OF_ITERTOOLS else WITHOUT_STATE),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fineline.bytecode.code import CODES, global_names
 from fineline.frames.frame import Frame
-from fineline.guards.source import Source, root_of
+from fineline.guards.source import LASTING, Source, root_of
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.objects import c_access
@@ -220,7 +220,7 @@ def lasts(trace: SegmentTrace, v: Any) -> bool:
     if is_value(v):
         return True
     src = trace.sources.get(v)
-    if src is None or root_of(src).op != "pin":
+    if src is None or root_of(src).op not in LASTING:
         return False
     identify(trace, v)
     return True

@@ -26,13 +26,17 @@ from fineline.cpython import polyfill_getters as o
 from fineline.cpython import polyfill_iterators as i
 from fineline.cpython import polyfill_itertools as t
 from fineline.cpython import protocols
+from fineline.cpython.behaviours import MAPS_CAN_BE_STRICT, REDUCE_NAMES_INITIAL, TUPLES_ASK_FOR_LENGTHS
 from fineline.cpython.library_sources import python_functions
+from fineline.cpython.polyfill_heaps import MOVES
 from fineline.tables import attributes
 
 
-def _in_python(module: ModuleType, accelerator: str, names: str) -> Mapping[Callable[..., Any], Callable[..., Any]]:
-    """Returns the library's own Python versions of the C functions with these names."""
-    found = python_functions(module, accelerator)
+def _in_python(
+    module: ModuleType, accelerator: str, names: str, replaced: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+) -> Mapping[Callable[..., Any], Callable[..., Any]]:
+    """Returns the library's own Python versions of the C functions with these names. ``replaced``: what they call instead of others there."""
+    found = python_functions(module, accelerator, replaced)
     return MappingProxyType({fn: found[name] for name in names.split() if name in found for fn in attributes(module, name)})
 
 
@@ -52,15 +56,18 @@ def _within_bounds(search: Callable[..., Any]) -> Callable[..., Any]:
     return bisect
 
 
+# Those for heaps with the largest item first have no underscore from Python 3.14 on, and are two more.
+_HEAPQ_NAMES = "heapify heapify_max heappop heappop_max heappush heappush_max heappushpop heappushpop_max heapreplace heapreplace_max"
 _BISECT = _in_python(bisect, "_bisect", "bisect_left bisect_right")
-_HEAPQ = _in_python(heapq, "_heapq", "_heapify_max _heappop_max _heapreplace_max heapify heappop heappush heappushpop heapreplace")
+_HEAPQ = _in_python(heapq, "_heapq", f"{_HEAPQ_NAMES} _heapify_max _heappop_max _heapreplace_max", MOVES)
 # The functions of bisect and heapq, which compare their arguments.
 ORDERED: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {fn: _within_bounds(search) for fn, search in _BISECT.items()} | {fn: _of_lists(fn, change) for fn, change in _HEAPQ.items()}
 )
+_ISSUBSET = c.set_issubset_of_first if CURRENT.stops_at_subset else c.set_issubset
 _OPERATORS = (
     "add and_ call concat contains countOf delitem eq floordiv ge getitem gt iadd iand iconcat ifloordiv ilshift imatmul imod imul indexOf inv invert ior "
-    "ipow irshift isub itruediv ixor le lshift lt matmul mod mul ne neg not_ or_ pos pow rshift setitem sub truediv xor"
+    "ipow irshift is_none is_not_none isub itruediv ixor le lshift lt matmul mod mul ne neg not_ or_ pos pow rshift setitem sub truediv xor"
 )
 POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {
@@ -74,7 +81,7 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         builtins.filter: i.Filter,
         builtins.frozenset: lambda iterable=(), /: frozenset(c.set_(iterable)),
         builtins.list: b.list_,
-        builtins.map: i.Map,
+        builtins.map: i.StrictMap if MAPS_CAN_BE_STRICT else i.Map,
         builtins.max: b.max_,
         builtins.min: b.min_,
         builtins.pow: b.pow_,
@@ -82,19 +89,21 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         builtins.set: c.set_,
         builtins.sorted: b.sorted_,
         builtins.sum: b.compensated_sum if CURRENT.compensates_sums else b.sum_,
-        builtins.tuple: lambda iterable=(), /: tuple(b.list_(iterable)),
+        builtins.tuple: b.tuple_ if TUPLES_ASK_FOR_LENGTHS else b.tuple_of_items,
         builtins.zip: i.Zip,
         collections.OrderedDict: c.ordered_dict,
         collections.defaultdict: c.default_dict,
         collections.deque: c.deque_,
         collections._count_elements: c.count_elements,  # type: ignore[attr-defined]
         functools.cmp_to_key: b.cmp_to_key,
-        functools.reduce: b.reduce,
+        functools.reduce: b.reduce_from if REDUCE_NAMES_INITIAL else b.reduce,
         itertools.accumulate: t.Accumulate,
+        # From Python 3.12 on, with ``strict`` from Python 3.13 on.
+        **{fn: t.StrictBatched if "strict" in (fn.__text_signature__ or "") else t.Batched for fn in attributes(itertools, "batched")},
         itertools.chain: t.Chain,
         itertools.chain.__dict__["from_iterable"]: t.chain_from_iterable,
-        itertools.combinations: lambda iterable, r: itertools.combinations(tuple(iterable), r),
-        itertools.combinations_with_replacement: lambda iterable, r: itertools.combinations_with_replacement(tuple(iterable), r),
+        itertools.combinations: t.Combinations,
+        itertools.combinations_with_replacement: t.CombinationsWithReplacement,
         itertools.compress: t.Compress,
         itertools.count: t.Count,
         itertools.cycle: t.Cycle,
@@ -103,8 +112,8 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         itertools.groupby: t.GroupBy,
         itertools.islice: t.ISlice,
         itertools.pairwise: t.Pairwise,
-        itertools.permutations: lambda iterable, r=None: itertools.permutations(tuple(iterable), r),
-        itertools.product: t.product,
+        itertools.permutations: t.Permutations,
+        itertools.product: t.Product,
         itertools.starmap: t.StarMap,
         itertools.takewhile: t.TakeWhile,
         itertools.tee: t.tee,
@@ -155,13 +164,13 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         set.intersection: c.set_intersection,
         set.intersection_update: c.set_intersection_update,
         set.isdisjoint: c.set_isdisjoint,
-        set.issubset: c.set_issubset,
+        set.issubset: _ISSUBSET,
         set.issuperset: c.set_issuperset,
         set.symmetric_difference_update: c.set_symmetric_difference_update,
         set.union: c.set_union,
         set.update: c.set_update,
         frozenset.isdisjoint: c.set_isdisjoint,
-        frozenset.issubset: c.set_issubset,
+        frozenset.issubset: _ISSUBSET,
         frozenset.issuperset: c.set_issuperset,
         frozenset.union: c.frozenset_union,
         object.__ne__: c.object_ne,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fineline.kinds import is_a, is_users_class
+from fineline.numpy_support import np
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -40,7 +41,7 @@ NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType,
 PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 # Classes whose instances are not read as `object` reads them, whatever the class defines: `attribute_reads.OF_CLASSES`.
-SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, *OPERATOR_SPACES, *SYMBOLIC})
+SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, np.ndarray, *OPERATOR_SPACES, *SYMBOLIC})
 
 
 def _may_change(cls: type) -> bool:
@@ -117,6 +118,15 @@ def raw_lookup(cls: type, name: str) -> Any:
         if name in d:
             return d[name]
     return MISSING
+
+
+def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
+    """Returns the unbound C method that ``fn`` binds. It skips Python methods of that name earlier in the MRO."""
+    for k in cls.__mro__:
+        descr = k.__dict__.get(fn.__name__)
+        if type(descr) is types.MethodDescriptorType:
+            return descr
+    return raw_lookup(cls, fn.__name__)
 
 
 def kind_of(descr: Any) -> int:

@@ -50,6 +50,8 @@ class Rules:
         self.by_dispatch = self.operators.are_about_dispatch
         self.allowed_by_torch = allowed_by_torch()
         self._hits: list[Rule] = []
+        # The number of those that `decisions` has returned.
+        self._reported = 0
 
     # -- functions, classes, modules -----------------------------------------------------------------------------------
     def decide(self, fn: object, args: Sequence[object] = ()) -> Rule | None:
@@ -97,10 +99,16 @@ class Rules:
         rule = None if own else self.known(fn, args)
         return f"; there is nothing to look into for {rule}" if rule is not None and rule.verb == "trace" else ""
 
+    def decisions(self) -> Counter[ShownRule]:
+        """Returns how often each rule has decided since the last call, those that have not included."""
+        new, self._reported = self._hits[self._reported :], len(self._hits)
+        return Counter({**dict.fromkeys(self.all, 0), **Counter(new)})
+
     def settle(self) -> None:
         """Counts the decisions since the last call. A count at each decision would take half as long as the decision."""
         self.fired.update(self._hits)
         self._hits.clear()
+        self._reported = 0
 
     def _of_holder(self, fn: object, holder: object) -> Rule | None:
         """Returns the rule or mark of an object or class whose method ``fn`` is, for a call with ``holder`` as first argument."""

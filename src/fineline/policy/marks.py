@@ -125,6 +125,8 @@ def is_dynamo_compiling() -> bool:
 
 # The reasons with which PyTorch's compiler disables optimizers when it is loaded; no user has asked for that.
 _UNASKED = ("optimizer <class", "don't trace into fused optimizer")
+# PyTorch's wrapper of the constructors of some tensor classes, which matters to its export only: it disables them for no other reason.
+_CONSTRUCTOR = "mark_subclass_constructor_exportable_experimental.<locals>.wrapper"
 
 
 def torch_mark(fn: object) -> str | None:
@@ -133,7 +135,7 @@ def torch_mark(fn: object) -> str | None:
     if not d:
         return None
     if fn.__module__ != "torch._compile" and getattr(getattr(fn, "__code__", None), "co_qualname", "") == "_disable_dynamo.<locals>.inner":
-        return "disable"
+        return "wrapped" if getattr(getattr(d.get("__wrapped__"), "__code__", None), "co_qualname", "") == _CONSTRUCTOR else "disable"
     if d.get("_torchdynamo_disable") and str(d.get("_torchdynamo_disable_msg")).startswith(_UNASKED):
         return "wrapped"
     if d.get("_torchdynamo_disable"):

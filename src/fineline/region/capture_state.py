@@ -12,7 +12,7 @@ class CaptureState:
     """One thread at a time captures calls of a region; other threads run theirs eagerly meanwhile."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._renew()
         # The thread that captures. Captures of one region may be nested: what begins one puts back the value of before.
         self.thread: int | None = None
         # An exception from outside that has interrupted a capture, and is leaving it.
@@ -22,6 +22,11 @@ class CaptureState:
         _ALL.add(self)
 
     # -- the lock ------------------------------------------------------------------------------------------------------
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+        # A function in C: a function in Python would look for exceptions from outside before it frees the lock.
+        self.unlock = self._lock.release
+
     def try_lock(self, locked: list[bool]) -> None:
         """Appends to ``locked`` whether this thread has got the lock.
 
@@ -29,9 +34,6 @@ class CaptureState:
         """
         # One call into C, so that no exception from outside can come between the lock and its note.
         locked.extend(map(self._lock.acquire, (False,)))
-
-    def unlock(self) -> None:
-        self._lock.release()
 
     @property
     def is_locked_here(self) -> bool:
@@ -46,7 +48,7 @@ class CaptureState:
 
     def after_fork(self) -> None:
         """Frees the lock in a forked child, which has no other thread that could."""
-        self._lock = threading.RLock()
+        self._renew()
         self.thread = None
 
     # -- the thread ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fineline.region.region import Region
 
 # The attributes by which libraries find a function's parameters.
-_MADE_OF = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"})
+_MADE_OF = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__", "__annotations__"})
 _NAMED = _MADE_OF.union(functools.WRAPPER_ASSIGNMENTS)
 
 

@@ -17,6 +17,7 @@ from fineline.backends.registry import Backend
 from fineline.backends.structured import TRACE
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of
 from fineline.codegen.node_metadata import Description, GraphPlace, place_of_graph
+from fineline.distributed.buckets import Buckets, buckets_of, compile_at_buckets
 from fineline.errors import BackendFailed, FinelineError
 from fineline.exception_slots import error_text
 from fineline.fx.graph_equality import outputs_as
@@ -36,6 +37,9 @@ log = logging.getLogger("fineline")
 # The files whose frames hold no objects of the user's code.
 INSIDE = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, contextlib.__file__)
 
+# The values of the setting `optimize_ddp` that let graphs be cut at the buckets of DistributedDataParallel.
+CUTTING = (True, "ddp_optimizer")
+
 
 class CompiledGraphs:
     """The graphs that one backend compiles for a region."""
@@ -51,10 +55,15 @@ class CompiledGraphs:
         self.graphs.clear()
         self._compiled.clear()
 
+    def share(self, gm: GraphModule | None) -> None:
+        """Adds a graph that the region of an equal callable has compiled."""
+        if gm is not None:
+            self.graphs.append(gm)
+
     @property
     def are_seen(self) -> bool:
-        """Returns whether the backend, or a reader of PyTorch's structured trace, will inspect the graphs."""
-        return bool(self.backend.sees_graphs or TRACE.is_read)
+        """Returns whether the backend, a reader of PyTorch's structured trace, or a comparison between ranks will inspect the graphs."""
+        return bool(self.backend.sees_graphs or TRACE.is_read or self._options.check_ranks)
 
     @property
     def min_operators(self) -> int:
@@ -75,9 +84,11 @@ class CompiledGraphs:
                 gm._graph.output_node().args = (outputs,)
                 return compiled
         self.graphs.append(gm)
+        # Before its nodes are described: the sources of its inputs are dropped then.
+        buckets = buckets_of(gm) if self.backend.sees_graphs and self._options.optimize_ddp in CUTTING else None
         if self.are_seen or is_a(self._watch.tally, Tally):
             Description(gm, examples, self.are_seen)
-        made = self._compile(gm, examples)
+        made = self._compile(gm, examples, buckets)
         if made is None:
             # A later graph like this one is compiled.
             return as_it_is(gm)
@@ -87,7 +98,7 @@ class CompiledGraphs:
             self._compiled.append((gm, kinds, place, made))
         return made
 
-    def _compile(self, gm: CapturedGraph, examples: list) -> Callable | None:
+    def _compile(self, gm: CapturedGraph, examples: list, buckets: Buckets | None) -> Callable | None:
         """Returns the compiled graph; None if other threads hold PyTorch's tracers now."""
         plain = self.backend.name == "eager"
         state, stop = Standing(AMBIENT.now()) if plain else CallState(), None
@@ -97,6 +108,8 @@ class CompiledGraphs:
             with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self._reports.name)]):
                 if plain:
                     return compile_graph(self.backend, gm, examples, where)
+                if buckets is not None:
+                    return TRACERS.holding(compile_at_buckets, self.backend, gm, examples, where, buckets, self._note_cut)
                 return TRACERS.holding(compile_graph, self.backend, gm, examples, where)
         except BaseException as e:
             # Compilers may have wrapped an exception from outside.
@@ -117,6 +130,9 @@ class CompiledGraphs:
         finally:
             # Its traceback refers to this frame.
             del stop
+
+    def _note_cut(self, text: str) -> None:
+        self._reports.note_call("cut", "FL006", text)
 
     def _runs_as_captured(self, e: BaseException) -> bool:
         """Returns whether the user wants a graph to run as it was captured if the backend fails on it; reports that."""

@@ -25,10 +25,11 @@ class DeferredRegion:
     The dispatcher stays the same, so that the compiled callable need not know of this.
     """
 
-    def __init__(self, fn: Callable, backend: Backend, options: Options, watch: Watch | None = None) -> None:
+    def __init__(self, fn: Callable, backend: Backend, options: Options, watch: Watch | None = None, shares: bool = True) -> None:
+        """``shares``: whether it and the regions of equal callables run each other's programs."""
         self.backend = backend
         self.compiled_at = time.monotonic_ns()
-        self._fn, self._options, self._watch = fn, options, watch
+        self._fn, self._options, self._watch, self._shares = fn, options, watch, shares and watch is None
         # At most one.
         self._made: dict[None, engine.Region] = {}
         self._dispatcher: Callable[[], Any] = lambda: None
@@ -43,7 +44,7 @@ class DeferredRegion:
         """Returns the region, and makes it before the first call."""
         found = self.if_made
         if found is None:
-            dispatcher, new = self.dispatcher, engine.Region(self._fn, self.backend, self._options, watch=self._watch)
+            dispatcher, new = self.dispatcher, engine.Region(self._fn, self.backend, self._options, watch=self._watch, shares=self._shares)
             new.entry.take(dispatcher)
             # Not under a lock, because the handler of a signal may make the same call. Of the regions of two threads one is dropped.
             found = self._made.setdefault(None, new)

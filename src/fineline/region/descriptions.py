@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from fineline.codegen.frame_state import FrameState
-from fineline.codegen.residual_program import ResidualProgram
+from fineline.codegen.programs import ResidualProgram
 from fineline.frames.frame import Frame
 from fineline.frames.stub_frames import is_own, user_frame
 from fineline.guards.evaluate import ReferenceProgram

@@ -15,14 +15,15 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.codegen.residual_program import ResidualProgram
+from fineline.codegen.programs import ResidualProgram
 from fineline.fake.fake_tensors import unwarned
+from fineline.fx.output_fixups import as_plain
 from fineline.guards.evaluate import LENGTH, SIZED, raw_len, read_leaf, read_step
 from fineline.guards.facts import tensor_facts
 from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER, run
 from fineline.guards.source import Source, member_text
-from fineline.guards.steps import ACCESS
-from fineline.kinds import is_a
+from fineline.guards.steps import ACCESS, Step
+from fineline.kinds import is_a, is_wrapper_class, taken_as_it_is
 from fineline.policy.dim_marks import DIMS, Mark
 from fineline.tracing.identity_guards import DequeLength
 from fineline.tracing.plain_values import LAZY
@@ -68,6 +69,23 @@ class DynamicDims:
         """Takes the new value of the region's option ``dynamic``."""
         self.dynamic = dynamic
 
+    def copy(self) -> DynamicDims:
+        """Returns the values that vary here, for the same place in the region of an equal callable."""
+        other = DynamicDims(self.dynamic)
+        other._sizes, other._strides = ({name: set(dims) for name, dims in table.items()} for table in (dict(self._sizes), dict(self._strides)))
+        other._numbers, other.texts, other._exact, other.fixed = set(self._numbers), set(self.texts), set(self._exact), set(self.fixed)
+        other.unsteady, other.floats = dict(self.unsteady), self.floats
+        return other
+
+    def compare_result(self, steps: Iterable[Step], result: Any, at: int) -> None:
+        """Notes that the ``result`` of an eager call, which is root number ``at``, varies if a program of an equal callable is for another one."""
+        if self.dynamic is False or type(result) not in (*LAZY, str, bytes):
+            return
+        register = next((dst for op, dst, _, payload in steps if op == "root" and payload == at), None)
+        known = [payload for op, _, reg, payload in steps if op == "eq" and reg == register]
+        if any([type(n) is type(result) and n != result for n in known]):
+            (self._numbers if type(result) in LAZY else self.texts).add("result")
+
     def keep_floats(self) -> None:
         """Makes all floats constants."""
         self.floats = False
@@ -107,10 +125,11 @@ class DynamicDims:
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """Returns the sizes of a tensor that vary."""
-        if type(t) not in (Tensor, torch.nn.Parameter) or t.layout is not torch.strided or t.is_nested:
+        marks, held = DIMS.of(t), is_a(t, torch.nn.Parameter)
+        t = as_plain(t)
+        if not _has_symbolic_fake(t):
             return {}
-        marks = DIMS.of(t)
-        held = is_a(t, torch.nn.Parameter) or _belongs_to_module(src)
+        held = held or _belongs_to_module(src)
         everything = self.dynamic and src.text() not in self._exact
         dims: dict[int, Dim] = {}
         for d in range(t.dim()):
@@ -129,13 +148,15 @@ class DynamicDims:
         return dims
 
     def loose(self, src: Source, t: Tensor) -> frozenset[int]:
-        """Returns the sizes that vary of a tensor without a symbolic fake: a sparse one, or one of a class that overrides operators."""
-        if type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided:
+        """Returns the sizes that vary of a tensor without a symbolic fake: a sparse one, or one of a class that overrides the dispatch of operators."""
+        t = as_plain(t)
+        if _is_plain(t) and t.layout is torch.strided:
             return frozenset()
         return frozenset(self._sizes.get(src.text(), ()))
 
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
         """Returns the strides of a tensor that vary independently of its sizes."""
+        t = as_plain(t)
         return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim() and not t.is_nested])
 
     def number(self, src: Source, v: int | float) -> bool:
@@ -251,9 +272,18 @@ class DynamicDims:
 
     def _stride(self, src: Source, t: Tensor, dims: list[int]) -> None:
         # The place of a stride of one shows the order of the memory, for which each program is specialized.
+        t = as_plain(t)
         found = {d for d in dims if t.stride(d) > 1}
         if found:
             self._strides.setdefault(src.text(), set()).update(found)
+
+
+def _is_plain(t: Tensor) -> bool:
+    return type(t) in (Tensor, torch.nn.Parameter) or taken_as_it_is(type(t)) or is_wrapper_class(type(t))
+
+
+def _has_symbolic_fake(t: Tensor) -> bool:
+    return _is_plain(t) and t.layout is torch.strided and not t.is_nested
 
 
 def _marked(mark: Mark) -> Dim:

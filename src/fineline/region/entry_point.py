@@ -14,7 +14,7 @@ from fineline.bytecode.asynchronous import asynchronous
 from fineline.bytecode.code import CodeInfo
 from fineline.codegen.continuation import Continuation, is_continued, run_on, running_call
 from fineline.codegen.frame_state import FrameState
-from fineline.codegen.residual_program import ResidualProgram
+from fineline.codegen.programs import ResidualProgram
 from fineline.errors import InternalError
 from fineline.exception_slots import TRACEBACK, error_text
 from fineline.frames.frame import BreakCounts
@@ -25,6 +25,7 @@ from fineline.region.descriptions import describe_guards
 from fineline.region.dynamic_dims import DynamicDims
 from fineline.region.guard_dispatch import Handlers, make_dispatcher, make_guard_program
 from fineline.region.options import Options
+from fineline.region.sharing.shared_programs import SharedPrograms
 from fineline.region.watch import Watch
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.plain_values import PLAIN_TENSORS
@@ -182,6 +183,8 @@ class EntryPoint:
         # The graph breaks of each frame so far, the innermost frame first.
         self.breaks: tuple[BreakCounts, ...] = ()
         self.segments: list[ResidualProgram] = []
+        # The programs that start here, or at this place in the regions of equal callables; None: they are for this region only.
+        self.shared: SharedPrograms | None = None
         # The calls in which these programs were captured.
         self.calls: set[object] = set()
         self.varying = varying
@@ -230,7 +233,7 @@ class EntryPoint:
         if own is None or own.stack != frame_state.stack or (self.raised, self.declared) != (raised, declared):
             return False
         # No other program leads here any more if the dispatcher is gone.
-        return self.free and self._dispatcher() is not None and own.same(frame_state)
+        return self.free and self.is_led_to and own.same(frame_state)
 
     @property
     def free(self) -> bool:
@@ -309,20 +312,36 @@ class EntryPoint:
             elif type(v) in PLAIN_TENSORS and v.layout is torch.strided:
                 self.varying.add(name, {d for d, n in enumerate(memory(v).shape) if type(n) is torch.SymInt})
 
+    def share(self, programs: SharedPrograms) -> None:
+        """Makes its programs those of equal callables, too."""
+        self.shared = programs
+
+    @property
+    def is_led_to(self) -> bool:
+        """Returns whether a program leads here."""
+        return self._dispatcher() is not None
+
+    def withdraw(self) -> None:
+        """Keeps the regions of equal callables from beginning to run its programs."""
+        for segment in self.segments:
+            segment.unbound.withdraw()
+
     def clear(self) -> None:
         """Drops all programs. The dispatcher itself stays, because a compiled callable refers to it."""
+        self.withdraw()
         self.segments.clear()
         self.dispatcher.set_entries([])
 
     def drop(self) -> None:
         """Removes the newest program."""
-        self.segments.pop()
+        self.segments.pop().unbound.withdraw()
         self.dispatcher.set_entries(self.dispatcher.entries[1:])
 
-    def add(self, shape: CallShape, segment: ResidualProgram, outside: str) -> None:
-        """Adds a program for calls of that shape. ``outside``: the kind under which operators outside its graph are counted."""
+    def add(self, shape: CallShape, segment: ResidualProgram, outside: str, program: Any = None) -> None:
+        """Adds a program for calls of that shape. ``outside``: the kind under which operators outside its graph are counted; ``program``: its guards."""
         nargs, kwnames = shape
-        program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
+        if program is None:
+            program = make_guard_program(nargs + len(kwnames), segment.steps, segment.outputs, self.region.options.evaluator)
         self.segments.append(segment)
         self.calls.add(running_call())
         self.varying.captured(segment, self._names(nargs, kwnames))

@@ -6,21 +6,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fineline.codegen.frame_state import FrameState
-from fineline.codegen.residual_program import ResidualProgram
+from fineline.codegen.programs import ResidualProgram
 from fineline.guards.policy_epoch import RULEBOOK
 from fineline.region.dynamic_dims import DynamicDims
 from fineline.region.entry_point import NOWHERE, EntryOwner, EntryPoint
 from fineline.region.loop_merging import LoopIterations
 from fineline.region.options import Options
+from fineline.region.sharing.shared_programs import Member
 
 
 class EntryPoints:
     """The entry points, in the order in which they were made; the first is the region's entry, at which calls begin."""
 
-    def __init__(self, region: EntryOwner, options: Options) -> None:
+    def __init__(self, region: EntryOwner, options: Options, member: Member | None = None) -> None:
+        """``member``: the region's place among those of equal callables, whose programs it may run; None if it captures its own."""
         self._options = options
+        self.member = member
         self.iterations = LoopIterations()
         self.first = EntryPoint(region, DynamicDims(options.dynamic))
+        if member is not None:
+            self.first.share(member.programs)
         self._all = [self.first]
         # The values that vary, by place after a graph break: many programs may lead there.
         self._varying: dict[Any, DynamicDims] = {None: self.first.varying}
@@ -40,12 +45,16 @@ class EntryPoints:
         return [s for entry_point in self._all for s in entry_point.segments]
 
     def new(
-        self, region: EntryOwner, frame_state: FrameState, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, shared: EntryPoint | None = None
-    ) -> EntryPoint:
-        """Makes an entry point after a graph break, but does not add it. The same values vary as at a ``shared`` one."""
+        self, region: EntryOwner, frame_state: FrameState, raised: bool, declared: bool = True, passed: Mapping = NOWHERE, shared: EntryPoint | None = None,
+        known: DynamicDims | None = None,
+    ) -> EntryPoint:  # fmt: skip
+        """Makes an entry point after a graph break, but does not add it. The same values vary as at a ``shared`` one.
+
+        ``known``: the values that are known to vary, unless this region knows others.
+        """
         # All programs that lead to this place in the code, for the same number of times in the call, share the values that vary.
         place = (raised, frame_state.stack, passed[frame_state.stack])
-        varying = self._varying.setdefault(place, DynamicDims(self._options.dynamic)) if shared is None else shared.varying
+        varying = self._varying.setdefault(place, known or DynamicDims(self._options.dynamic)) if shared is None else shared.varying
         return EntryPoint(region, varying, frame_state, raised, declared, passed)
 
     def add(self, new: Iterable[EntryPoint]) -> None:
@@ -73,6 +82,8 @@ class EntryPoints:
     def drop_programs(self) -> None:
         """Drops all programs; the values that vary stay known."""
         self.first.clear()
+        for entry_point in self._all:
+            entry_point.withdraw()
         # Otherwise new programs would continue with those after the old ones.
         self._all = [self.first]
         self._loops.clear()

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from fineline.backends.registry import Backend
 from fineline.codegen.residual_program import ResidualWriter
+from fineline.distributed.rank_check import RankCheck
 from fineline.interp.interpreter import Interpreter
 from fineline.region.budget import Budget, EagerReasons
 from fineline.region.capture_state import CaptureState
@@ -33,10 +34,12 @@ class CapturingRegion(EntryOwner, Protocol):
     entry_points: EntryPoints
     entry: EntryPoint
     run_frame: FrameRunner
+    ranks: RankCheck | None
 
     @property
     def backend(self) -> Backend: ...
     @property
     def graphs(self) -> CompiledGraphs: ...
     def symbols(self, interp: Interpreter, entry_point: EntryPoint, args: tuple, kwargs: dict, fake: bool) -> Symbols | None: ...
+    def count_program(self, entry_point: EntryPoint) -> None: ...
     def stand_in(self, backend: Backend, stance: Any) -> Callable: ...

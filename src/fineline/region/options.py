@@ -12,12 +12,14 @@ from fineline.policy.policy import Policy
 from fineline.region.guard_dispatch import Evaluator
 
 KNOWN: dict[str, Any] = {
-    "recompile_limit": int, "min_graph_operators": int, "evaluator": str, "force_graph_breaks": bool, "verify": bool, "first_call": str,
+    "numpy": str, "recompile_limit": int, "min_graph_operators": int, "evaluator": str, "force_graph_breaks": bool, "verify": bool, "first_call": str,
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
     "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
-    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "fall_back": bool, "settings": Callable,
+    "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "fall_back": bool, "optimize_ddp": bool, "check_ranks": bool,
+    "settings": Callable,
 }  # fmt: skip
 FirstCall = Literal["live", "compiled"]
+NumPy = Literal["capture", "eager"]
 Breaks = Literal["any", "declared", "none"]
 
 
@@ -37,11 +39,14 @@ class Options:
     backend's own number.
     ``verify``: calls under `allow_in_graph` run twice at capture, and must return the same.
     ``first_call``: "live", the capturing call runs the operators one by one; "compiled", it runs the backend's code already.
+    ``numpy``: "capture", NumPy's functions on arrays from tensors are operators of the graph; "eager", they are graph breaks.
     ``capture_scalar_outputs`` and ``capture_dynamic_output_shape_ops``: a number that is read from a tensor, or a size that depends on its
     values, is a symbol inside the graph instead of a graph break; ``fullgraph=True`` means both.
     ``error_on_recompile`` and ``fail_on_recompile_limit_hit``: raise an error then. ``suppress_errors``: a graph that the backend fails on
     runs as it was captured. ``fall_back``: calls whose compiled graph fails run eagerly, however often that happens; otherwise the second
     failure of a graph is an error. ``guard_export_fn`` gets the guards of each program, ``guard_fail_fn`` each call that is captured again.
+    ``optimize_ddp``: a graph inside of a DistributedDataParallel is cut at its buckets. ``check_ranks``: the first call is captured on
+    fakes, and each of its captures is compared between all ranks before anything of it runs.
     ``settings``: called before each capture, and returns the values of these options from then on.
     """
 
@@ -60,12 +65,16 @@ class Options:
     # Which sizes and numbers are symbolic: None, those that have changed; True, all; False, only marked ones.
     dynamic: bool | None = None
     first_call: FirstCall = "live"
+    # Whether arrays of NumPy that share memory with tensors, and what is computed from them, are parts of graphs.
+    numpy: NumPy = "capture"
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
     error_on_recompile: bool = False
     fail_on_recompile_limit_hit: bool = False
     suppress_errors: bool = False
     fall_back: bool = False
+    optimize_ddp: bool | str = True
+    check_ranks: bool = False
     # Whether nothing more is captured.
     disable: bool = False
     settings: Callable[[], Mapping[str, Any]] | None = None
@@ -107,4 +116,6 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
         raise BadArgument(f'option \'evaluator\' is "native" or "reference", not {own["evaluator"]!r}')
     if own.get("first_call", "live") not in ("live", "compiled"):
         raise BadArgument(f'option \'first_call\' is "live" or "compiled", not {own["first_call"]!r}')
+    if own.get("numpy", "capture") not in ("capture", "eager"):
+        raise BadArgument(f'option \'numpy\' is "capture" or "eager", not {own["numpy"]!r}')
     return own, rest

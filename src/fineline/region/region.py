@@ -15,8 +15,10 @@ from fineline.backends.lock import TracersBusy
 from fineline.backends.registry import Backend
 from fineline.bytecode.asynchronous import clear_frames_of, from_outside
 from fineline.bytecode.handlers import take_away_stand_ins
-from fineline.codegen.continuation import is_continued, run_on
-from fineline.codegen.residual_program import ResidualProgram, ResidualWriter
+from fineline.codegen.continuation import is_continued, run_on, running_call
+from fineline.codegen.programs import ResidualProgram
+from fineline.codegen.residual_program import ResidualWriter
+from fineline.distributed.rank_check import RankCheck
 from fineline.errors import FinelineError, InternalError, Recompiled, Unsupported
 from fineline.exception_slots import TRACEBACK
 from fineline.frames.graph_breaks import RestartSpecialized
@@ -38,10 +40,13 @@ from fineline.region.reports import Reports
 from fineline.region.saved_tensor_hooks import hooks_active, saved_plainly
 from fineline.region.session.capture_session import CaptureSession, Mode
 from fineline.region.session.retry import leaves_out, start_anew
+from fineline.region.sharing.adoption import adopt
+from fineline.region.sharing.shared_programs import shared_by
 from fineline.region.stances import Stances
 from fineline.region.watch import UNWATCHED, Watch
 from fineline.report.events import ShownRule
 from fineline.tensor_ops.user_modes import watching
+from fineline.torch_facts.function_modes import mode_stack, sees_operators
 from fineline.torch_facts.thread_state import CallState, restore
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace
@@ -60,8 +65,12 @@ class Region:
     def __init__(
         self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None, watch: Watch | None = None,
         writer: Callable[[SegmentTrace, str], ResidualWriter] = ResidualWriter, fired: Counter[ShownRule] | None = None, stances: Stances | None = None,
+        shares: bool = False,
     ) -> None:  # fmt: skip
-        """Makes a region without programs. ``writer`` writes these; ``fired``: the rule counts of a region that this one is part of."""
+        """Makes a region without programs. ``writer`` writes these; ``fired``: the rule counts of a region that this one is part of.
+
+        ``shares``: whether its programs are for the regions of equal callables, too, and theirs for it.
+        """
         self.fn = fn
         # The user's options, and the lessons of captures.
         self.options = options
@@ -76,7 +85,9 @@ class Region:
         self.stances = stances or Stances()
         # The results of captures.
         self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch)
-        self.entry_points = EntryPoints(self, options)
+        # Compares the first call between processes, captures of their own; None: nobody has asked for that.
+        self.ranks = RankCheck(self.reports.name, self.reports.where) if options.check_ranks else None
+        self.entry_points = EntryPoints(self, options, shared_by(fn) if shares and self.ranks is None else None)
         # The entry point at which calls begin.
         self.entry = self.entry_points.first
         # Calls functions whose own frame is not captured.
@@ -127,6 +138,17 @@ class Region:
             raise
 
     def _captured(self, args: tuple, kwargs: dict) -> Any:
+        if self.ranks is None or not self.ranks.begin():
+            return self._captured_here(args, kwargs)
+        try:
+            result = self._captured_here(args, kwargs)
+        except BaseException as e:
+            self.ranks.end(self.reports.events, e)
+            raise
+        self.ranks.end(self.reports.events, None)
+        return result
+
+    def _captured_here(self, args: tuple, kwargs: dict) -> Any:
         out = self.capture(self.entry, args, kwargs)
         return run_on(out) if is_continued(out) else out
 
@@ -200,7 +222,11 @@ class Region:
             return self.run_eagerly(entry_point, args, kwargs)
         elif self._rest_is_eager(entry_point, args, kwargs):
             return self._run_rest(entry_point, args, kwargs)
-        entry_point.observe(args, kwargs)
+        with torch._C.DisableTorchFunction():
+            entry_point.observe(args, kwargs)
+        run = adopt(self, entry_point, args, kwargs)
+        if run is not None:
+            return run()
         # The iterations of a loop that is being captured are one call.
         if (entry_point.segments and not self.state.is_in_this_thread) or (first and self.budget.programs):
             self._report_recompile(entry_point, args, kwargs)
@@ -240,6 +266,8 @@ class Region:
     def once(self, args: tuple, kwargs: dict) -> None:
         """Captures one call and undoes it; only the output of the region's ``writer`` remains."""
         reason = self.eager.refusal or ambient_refusal()
+        if reason is None and sees_operators(mode_stack()):
+            reason = "a TorchFunctionMode is on, and what it does would become part of the graph"
         if reason is not None:
             raise Unsupported(reason, where=self.reports.where)
         attempt = CaptureSession(self, self.entry, args, kwargs, Mode(trial=True))
@@ -264,7 +292,7 @@ class Region:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return None
         scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
-        live = own.first_call == "live" and not self.lessons.graphs.compiled_first_call
+        live = own.first_call == "live" and not (self.ranks is not None and self.ranks.is_open) and not self.lessons.graphs.compiled_first_call
         if live and not (fake or scalars or shaped or entry_point.symbolic(args, kwargs) or marked((*args, *kwargs.values()))):
             return None
         return Symbols(interp, entry_point.varying, scalars or own.fullgraph, shaped or own.fullgraph, entry_point is not self.entry)
@@ -332,6 +360,16 @@ class Region:
         self.reports.note_at(entry_point, "recompile", "FL407", why)
         if self.options.guard_fail_fn is not None:
             self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
+
+    def count_program(self, entry_point: EntryPoint) -> None:
+        """Counts the newest program at ``entry_point`` against the limit.
+
+        Where paths through the code meet, the number of programs says little about the region; and a call that is captured again counts
+        once, after however many graph breaks it is.
+        """
+        first = entry_point is self.entry
+        if first or (entry_point.segments[1:] and not entry_point.met):
+            self.budget.spend(running_call(), again=first)
 
     # -- other regions -------------------------------------------------------------------------------------------------
     def child(self, fn: Callable) -> Callable:

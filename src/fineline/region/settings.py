@@ -19,7 +19,7 @@ log = logging.getLogger("fineline")
 # The settings that are options of a region under the same name.
 OPTIONS = (
     "disable", "recompile_limit", "error_on_recompile", "fail_on_recompile_limit_hit", "suppress_errors", "capture_scalar_outputs",
-    "capture_dynamic_output_shape_ops",
+    "capture_dynamic_output_shape_ops", "optimize_ddp",
 )  # fmt: skip
 
 

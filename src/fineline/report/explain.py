@@ -17,6 +17,7 @@ from fineline.stacks import folded, has_callers
 
 SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not traced into", "skipped"), ("captured again", "recompile"),
+    ("captured for an equal callable", "shared"),
     ("limits", "limit"), ("raised", "raised"),
 )  # fmt: skip
 
@@ -95,10 +96,12 @@ class Explanation(FamiliarNames):
         if not self.events:
             return f"{self.name}: nothing has been captured"
         eager = f", {_count(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
+        shared = sum(e.kind == "shared" for e in self.events)
+        equal = f", {_count(shared, 'program')} of equal callables" if shared else ""
         again = f", {_count(len(self.recompiles), 'recompile')}" if self.recompiles else ""
         return (
             f"{self.name}: {_count(len(self.graphs_kept), 'graph')}, {_count(self.operators, 'operator')}{eager}, "
-            f"{_count(len(self.breaks), 'graph break')}{again}, {_count(len(self.guards), 'guard')}"
+            f"{_count(len(self.breaks), 'graph break')}{again}{equal}, {_count(len(self.guards), 'guard')}"
         )
 
     def __repr__(self) -> str:

@@ -102,6 +102,9 @@ class LiveBacking(Backing):
     def memory(self, interp: Interp, t: Any) -> Any:
         return t
 
+    def view_as_class(self, interp: Interp, t: Tensor, cls: type[Tensor], detached: bool) -> Tensor:
+        return Tensor._make_subclass(cls, t) if detached else t.as_subclass(cls)
+
     def length(self, interp: Interp, t: Tensor) -> Any:
         return len(t)
 
@@ -197,6 +200,10 @@ class FakeBacking(Backing):
             raise Restart("FL515", str(e)) from None
         finally:
             interp.eager.computing = before
+
+    def view_as_class(self, interp: Interp, t: Tensor, cls: type[Tensor], detached: bool) -> Tensor:
+        with computing(interp):
+            return self._fakes.view_as_class(t, cls, detached)
 
     def length(self, interp: Interp, t: Tensor) -> Any:
         # For a tensor without dimensions, len() raises Python's error.

@@ -7,7 +7,8 @@ on such numbers, the sizes of the result follow from the sizes of the arguments,
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch._ops import OpOverload
 from torch.library import _impls
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fineline.kinds import is_a, is_wrapper_class
+from fineline.report.operator_counter import Tally
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
 
@@ -24,6 +27,9 @@ _KEY = "CompositeImplicitAutograd"
 _OTHER_KEYS = ("CPU", "CUDA", "Autograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # C methods that give access to the numbers in a tensor without calling an operator.
 _READERS = frozenset(["data_ptr", "numpy", "storage", "tolist", "untyped_storage", "_to_dlpack", "_to_dlpack_versioned"])
+
+# Those of them that return numbers.
+_NUMBERS = frozenset(["numpy", "tolist", "_to_dlpack", "_to_dlpack_versioned"])
 
 
 def is_composite(op: OpOverload) -> bool:
@@ -39,8 +45,26 @@ class _Operators(TorchDispatchMode):
         self._watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if any(map(is_wrapper_class, types)):
+            # The class calls operators on its inner tensors, which this mode then sees.
+            return NotImplemented
         self._watch.sees_operator(func, args, kwargs)
         return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _without_tallies() -> Iterator[None]:
+    """A block in which no mode that counts operators is on.
+
+    A mode that is entered here comes under them: they see the operator on the wrapper, as in eager code, and it sees those on the inner tensors.
+    """
+    modes = [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+    above = [torch._C._pop_torch_dispatch_stack(None) for mode in modes if is_a(mode, Tally)]
+    try:
+        yield
+    finally:
+        for mode in reversed(above):
+            torch._C._push_on_torch_dispatch_stack(mode)
 
 
 class CompositeWatch:
@@ -79,4 +103,25 @@ class CompositeWatch:
 
     def _hears(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call" and called.__name__ in _READERS:
+            self.foresight = Foresight.UNFORESEEN
+
+
+class NumberWatch(CompositeWatch):
+    """Watches an operator on tensors of wrapper subclasses: whether the class reads numbers in the inner tensors, which no guard checks."""
+
+    def __enter__(self) -> NumberWatch:
+        with _without_tallies():
+            super().__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with _without_tallies():
+            super().__exit__(kind, error, trace)
+
+    def sees_operator(self, func: Any, args: tuple, kwargs: Mapping[str, Any] | None) -> None:
+        if type(func) is OpOverload and not is_custom(func):
+            super().sees_operator(func, args, kwargs)
+
+    def _hears(self, frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ in _NUMBERS:
             self.foresight = Foresight.UNFORESEEN

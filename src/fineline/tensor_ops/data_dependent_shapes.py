@@ -12,9 +12,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters, temporarily_clear_interpreter_stack
 from torch._library.custom_ops import CustomOpDef
 from torch._library.simple_registry import singleton
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.utils._pytree import tree_map_only
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.fake.fake_tensors import DATA_DEPENDENT, sizeless
@@ -25,6 +28,7 @@ from fineline.policy.selector import describe
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.composites import is_composite
 from fineline.tensor_ops.size_arguments import SIZED, tensors_for_sizes
+from fineline.torch_facts import names
 from fineline.torch_facts.mutation import DATA_SHAPED, INFERRED_SIZE, UNSEEN_SIZE
 from fineline.torch_facts.spellings import is_custom, packet_of
 from fineline.torch_facts.unguarded_sizes import Foresight
@@ -42,8 +46,10 @@ WHERE = (torch._C._VariableFunctions.where, Tensor.where)
 MASKS = (torch.bool, torch.uint8)
 INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 NESTING = frozenset({tuple, list})
+# What makes and unmakes the tensors of a transform: the integer beside the tensor is a level or a dimension.
+_LEVEL_OPERATORS = [getattr(torch._C._functorch, name) for name in names.FUNCTORCH["op"].split()]
 # Callables for which a tensor of one integer is a fill value or a position, not a size.
-VALUED = IdentitySet((torch.full_like, Tensor.__getitem__, operator.getitem))
+VALUED = IdentitySet((torch.full_like, Tensor.__getitem__, operator.getitem, *_LEVEL_OPERATORS))
 # Operators whose number of results depends on the sizes of their arguments.
 SPLITTING = frozenset(["chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk", "unsafe_split", "vsplit"])
 REPEAT = (torch.repeat_interleave, Tensor.repeat_interleave)
@@ -181,11 +187,15 @@ def _has_rule(op: OpOverload) -> bool:
 
 
 def _told(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> bool | None:
-    """Returns whether the call, on tensors without numbers, can determine the sizes of its result; None if it fails there, or inside a transform."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    """Returns whether the call, on tensors without numbers, can determine the sizes of its result; None if it fails there, or inside of a `vmap`."""
+    transforms = retrieve_all_functorch_interpreters()
+    if any([transform.key() == TransformType.Vmap for transform in transforms]):
         return None
+    if transforms:
+        # Gradients change no sizes: the tensors below them are asked for.
+        args, kwargs = tree_map_only(Tensor, _below_gradients, (args, kwargs))
     try:
-        with computing(interp), torch.no_grad():
+        with computing(interp), torch.no_grad(), temporarily_clear_interpreter_stack():
             sizeless().run(fn, args, kwargs)
     except DATA_DEPENDENT:
         return False
@@ -193,6 +203,12 @@ def _told(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> bool | Non
         let_pass(e)
         return None
     return True
+
+
+def _below_gradients(t: Tensor) -> Tensor:
+    while torch._C._functorch.is_gradtrackingtensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return t
 
 
 def _only_tensors(schema: Any) -> bool:
@@ -204,11 +220,23 @@ def _tensor_type(t: Any) -> bool:
 
 
 def numbers_given(fn: Any, args: Any, kwargs: dict | None) -> list[Tensor]:
-    """Returns the arguments that are tensors of one integer, which C may read as integers; does not include the ``self`` of a method."""
+    """Returns the arguments that are tensors of one integer, which C may read as integers; does not include the ``self`` of a method.
+
+    A tensor of one integer for each sample of `vmap` has none to read: C raises.
+    """
     found: list[Tensor] = []
     for a in args[1:] if type(fn) in METHODS else args:
         if type(a) in NESTING:
             found += numbers_given(None, a, None)
-        elif is_a(a, Tensor) and a.dtype in INTEGERS and not a.dim():
+        elif is_a(a, Tensor) and a.dtype in INTEGERS and not a.dim() and not _is_batched(a):
             found.append(a)
     return found + numbers_given(None, kwargs.values(), None) if kwargs else found
+
+
+def _is_batched(t: Tensor) -> bool:
+    """Returns whether `vmap` made ``t``, below the wrappers of other transforms."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        if torch._C._functorch.is_batchedtensor(t):
+            return True
+        t = torch._C._functorch.get_unwrapped(t)
+    return False

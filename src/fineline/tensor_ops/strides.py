@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,8 @@ from fineline.fake.fake_tensors import empty_strided, expression
 from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.fx.body_recorder import BodyRecorder
 from fineline.fx.recorder import Recorder, computes
+from fineline.guards.facts import storage_of, tensor_number
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, unknown
@@ -27,7 +30,10 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.backing import computing
 from fineline.torch_facts.mutation import METADATA_NAMES
 from fineline.torch_facts.random_state import put_back, random_states, unmoved
+from fineline.torch_facts.wrapper_subclasses import is_wrapper
 from fineline.tracing.interp import Interp
+from fineline.tracing.plain_values import PLAIN_TENSORS
+from fineline.tracing.segment_trace import SegmentTrace
 
 # By name: functions, methods and operators of the dispatcher alike.
 _READERS = frozenset(
@@ -54,6 +60,39 @@ class Layout(NamedTuple):
         memory: Any = t.untyped_storage()
         memory.fill_(0)
         return t
+
+
+def offset_of(interp: Interp, t: Tensor) -> int | None:
+    """Returns the offset of a tensor in its memory, and guards it; None if no guard can check it.
+
+    The offset of a result follows from guarded facts, unless it lies in the memory of an input: then that of the input decides as well.
+    """
+    trace, memory = interp.trace, interp.backing.memory
+    if not (type(t) in PLAIN_TENSORS or is_wrapper(t)) or t.layout is not torch.strided:
+        return None
+    if (src := trace.sources.get(t)) is not None:
+        _guard_offset(trace, src)
+        return int(t.storage_offset())
+    if is_wrapper(t):
+        return None
+    storage = storage_of(memory(interp, t))
+    shared = [src for _, src in trace.recorder.inputs if is_a(src.value, Tensor) and storage_of(memory(interp, src.value)) == storage]
+    offset = memory(interp, t).storage_offset()
+    if type(offset) is not int or (shared and trace.symbols is not None) or storage == 0:
+        # The fake of a view with symbolic sizes has its own memory.
+        return None
+    for src in shared:
+        _guard_offset(trace, src)
+    return offset
+
+
+def _guard_offset(trace: SegmentTrace, src: Source) -> None:
+    offset = tensor_number(src.value, "offset", 0)
+    trace.guards.check(src, "predicate", (partial(_lies_at, offset), f"lies at {offset} in its memory"), ("offset", offset))
+
+
+def _lies_at(offset: int, t: Tensor) -> bool:
+    return tensor_number(t, "offset", 0) == offset
 
 
 class Unconfirmed(Exception):

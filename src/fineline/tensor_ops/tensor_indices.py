@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fineline.frames.frame import Frame
 from fineline.kinds import is_a
-from fineline.tensor_ops.user_modes import left
+from fineline.tensor_ops.torch_functions import enter_mode, leave_mode
+from fineline.tensor_ops.user_modes import enter, leave, left
 from fineline.tracing.interp import Call, Handler
 
 # The mode's module and name, because fineline does not import its module, which belongs to TorchDynamo.
@@ -34,7 +35,7 @@ def _push(call: Call) -> Frame | None:
     if not call.trace.active:
         return call.run_natively()
     if (type(call.args[0]).__module__, type(call.args[0]).__qualname__) != _MODE or call.interp.nested.opaque is not None:
-        raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")
+        return enter(call)
     call.interp.nested.index_modes.append(call.args[0])
     return call.finish(None)
 
@@ -44,9 +45,9 @@ def _pop(call: Call) -> Frame | None:
         return call.finish(call.interp.nested.index_modes.pop())
     if not call.trace.active:
         return left(call, call.native())
-    raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")
+    return leave(call)
 
 
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
-    {torch._C._push_on_torch_function_stack: _push, torch._C._pop_torch_function_stack: _pop}
+    {torch._C._push_on_torch_function_stack: _push, torch._C._pop_torch_function_stack: _pop, enter_mode: _push, leave_mode: _pop}
 )

@@ -26,7 +26,7 @@ from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import holds, settle_all
 from fineline.tables import is_replaced
 from fineline.tensor_ops import unbacked
-from fineline.tensor_ops.composites import CompositeWatch
+from fineline.tensor_ops.composites import CompositeWatch, NumberWatch
 from fineline.tensor_ops.data_dependent_shapes import by_data, may_be_by_data, splits
 from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal, writes_over_itself
 from fineline.tensor_ops.requires_grad import dormant
@@ -39,6 +39,7 @@ from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, cha
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, differing
 from fineline.torch_facts.unguarded_sizes import Foresight
+from fineline.torch_facts.wrapper_subclasses import is_wrapper
 from fineline.tracing.constant_tensors import FOLDED
 from fineline.tracing.interp import Interp
 
@@ -86,6 +87,22 @@ def _history_grows(args: Any, kwargs: dict | None) -> bool:
         return False
     given = [x for a in (*args, *(kwargs or {}).values()) for x in (a if is_a(a, (list, tuple)) else (a,))]
     return any([is_a(x, Tensor) and x.requires_grad for x in given])
+
+
+def _contains_wrapper(a: Any) -> bool:
+    return any(map(is_wrapper, a)) if is_a(a, (list, tuple)) else is_wrapper(a)
+
+
+def run_on_backing(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
+    """Runs an operator. If a class of its arguments reads numbers to compute it, what it returns does not follow from guards: the capture ends."""
+    given = (*args, *kwargs.values()) if kwargs else args
+    if not interp.backing.real or not any(map(_contains_wrapper, given)):
+        return interp.backing.run(interp, fn, args, kwargs)
+    with NumberWatch(may_be_by_data, False) as watch:
+        result = interp.backing.run(interp, fn, args, kwargs)
+    if watch.foresight is Foresight.UNFORESEEN:
+        interp.fail("FL508", f"{describe(fn)} of a tensor whose class reads the numbers in its inner tensors", True)
+    return result
 
 
 def _asked(argument: tuple[str, int], args: Any, kwargs: dict | None) -> bool:
@@ -229,7 +246,7 @@ class TensorOperator:
                     result = interp.backing.run(interp, self.fn, self.args, self.kwargs)
                 self.sizes = watch.foresight
             else:
-                result = interp.backing.run(interp, self.fn, self.args, self.kwargs)
+                result = run_on_backing(interp, self.fn, self.args, self.kwargs)
         except GraphBreak as b:
             raise b.calls(*self.called) from None
         if interp.lessons.graphs.dense_only and scattered(result):

@@ -22,7 +22,7 @@ def _make(call: Call) -> Frame | None:
     # A torch function mode must see the real call.
     make: Any = None
     given = args
-    if not call.kwargs and not torch._C._len_torch_function_stack():
+    if not call.kwargs and not torch._C._len_torch_function_stack() and not call.interp.nested.modes:
         one = type(args[0]) if len(args) == 1 else None
         if one in (list, tuple) and not _tensors(args[0]):
             make = torch.tensor

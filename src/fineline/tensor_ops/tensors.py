@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.layout import layout_of
+from fineline.fx.output_fixups import hides_class
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import storage_of
 from fineline.identity import IdentitySet
@@ -23,20 +24,23 @@ from fineline.objects.type_info import watches
 from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds
 from fineline.tensor_ops import unbacked
+from fineline.tensor_ops.arrays import calls as array_calls
+from fineline.tensor_ops.arrays.constants import Arrays
+from fineline.tensor_ops.arrays.traced import type_of
 from fineline.tensor_ops.asked_numbers import AskedNumbers, free_numbers
 from fineline.tensor_ops.data_dependent_shapes import INFIX, by_data, data_shaped, foreseen
-from fineline.tensor_ops.numpy_arrays import Arrays
-from fineline.tensor_ops.overriding_classes import overrides
 from fineline.tensor_ops.requires_grad import set_requires_grad
 from fineline.tensor_ops.rules import call_ruled, forbid, operator_break, operator_rule
 from fineline.tensor_ops.size_arguments import SIZED, sizes
 from fineline.tensor_ops.speculation import settle_first
-from fineline.tensor_ops.strides import confirm, reads_strides
-from fineline.tensor_ops.tensor_operator import TensorOperator, targets_of
+from fineline.tensor_ops.strides import confirm, offset_of, reads_strides
+from fineline.tensor_ops.tensor_operator import TensorOperator, run_on_backing, targets_of
+from fineline.tensor_ops.torch_functions import NO_OVERRIDE, call_override, overridden, overrides
 from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
+from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of
 from fineline.tracing.constant_tensors import READERS, ConstantTensors
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Interp
@@ -90,10 +94,19 @@ class TensorOps:
             rule = operator_rule(interp, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
                 return call_ruled(call, rule)
+        if kind != "query" and kind != "effect" and overridden(interp, call.values()):
+            asked = call_override(interp, call.frame, fn, args, kwargs, call.then)
+            if asked is not NO_OVERRIDE:
+                return asked
+        if kind == "query" and interp.nested.modes and type(fn) is FunctionType:
+            # Its code may call operators, which the modes see, and asks for the modes that are on.
+            return call.interpret()
         if fn in BARE and len(args) == 1 and not kwargs:
             kind = "metadata"
         if kind == "op":
             return self._operator_call(call)
+        if fn is Tensor.storage_offset and len(args) == 1 and not kwargs and (offset := offset_of(interp, args[0])) is not None:
+            return call.finish(offset)
         if fn in BEYOND:
             # This also holds for a tensor made in the captured code, because its base may be an input.
             raise call.graph_break("FL509", f"{describe(fn)} answers from what no guard covers")
@@ -117,8 +130,6 @@ class TensorOps:
     def _answer(self, call: Call, query: bool) -> Frame | None:
         """Calls a function whose result follows from guarded facts. ``query``: it also reads PyTorch's state, and a guard repeats the call."""
         interp, trace, fn, args, kwargs = call.interp, call.trace, call.fn, call.args, call.kwargs
-        if any([overrides(a) for a in args]):
-            raise call.graph_break("FL504", f"{describe(fn)} of a tensor whose class overrides operators")
         unmeasured = trace.recorder.kernels.unmeasured and not trace.recorder.all_measured(args)
         if unmeasured or (len(args) > 1 and foreseen(interp, fn, args, kwargs) is not Foresight.FORESEEN):
             raise by_data(fn, args, kwargs)
@@ -204,6 +215,8 @@ class TensorOps:
         if asked is not None:
             asked.settle(result)
         self.keep(interp, call.fn, call.op, call.target, call.fx_args, call.fx_kwargs, result, call.untyped)
+        if call.targets:
+            note_wrappers(interp, call.targets)
         call.note_facts(result)
         if interp.options.force_graph_breaks and not used and trace.active:
             raise GraphBreak(passed, (result,), None, "FL403", "the region has force_graph_breaks")
@@ -259,6 +272,9 @@ class TensorOps:
 
     def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None:
         """Applies the rules about a tensor's method to ``fn``, a builtin or infix operator that calls it; ``call``: the call around ``fn``."""
+        if interp.nested.modes and overridden(interp, args):
+            plain, given, kwargs = call or (fn, args, None)
+            raise GraphBreak(plain, given, kwargs, "FL503", f"a function mode sees {SIGNS[fn]} of a tensor")
         if interp.rules is not None and interp.nested.opaque is None:
             self._ruled(interp, getattr(type(args[0]), SIGNS[fn]), args, None, call or (fn, args, None))
 
@@ -297,19 +313,31 @@ class TensorOps:
         interp.limits.jumps = 0
         frame = interp.frame
         origin = origin_of(interp.trace, frame) if frame is not None else None
-        layout = layout_of(result) if interp.tensors.shows_layouts else None
+        layout = layout_of(interp.backing.operands(result)) if interp.tensors.shows_layouts else None
         recorder.record(op, target, fx_args, fx_kwargs, result, origin=origin, layout=layout, untyped=untyped)
+        if type(result) not in PLAIN_TENSORS and result is not None:
+            note_wrappers(interp, result)
         while frame is not None and frame.back is not None and is_own(frame.info.code):
             frame = frame.back
         recorder.places.append((frame.info.code.co_filename, frame.line) if frame is not None else ("", 0))
+
+    def load_attribute(self, interp: Interp, f: Frame, t: Tensor, name: str, kind: str, then: Delivery | None) -> Frame | None:
+        """Delivers the value of an attribute that C computes."""
+        if interp.nested.opaque is None and interp.trace.active and overridden(interp, (t,)):
+            asked = call_override(interp, f, getattr, (t, name), None, then)
+            if asked is not NO_OVERRIDE:
+                return asked
+        return interp.finish(f, self.attribute(interp, t, name, kind), then)
 
     def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any:
         """Returns the value of an attribute that C computes; breaks the graph if neither a guard nor a node covers it."""
         trace = interp.trace
         if interp.nested.opaque is not None:
             return interp.nested.opaque.run(interp, getattr, (t, name), None, kind)
-        if overrides(t):
-            raise GraphBreak(getattr, (t, name), None, "FL504", f".{name} of a {type(t).__name__}, which overrides operators")
+        seeing = hides_class(t) or (is_wrapper(t) and overrides(t))
+        if seeing and t in trace.sources and (kind == "source" or name == "is_leaf"):
+            # The guard would read the attribute, and the class would see it.
+            raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a {type(t).__name__}, which overrides operators")
         if name in CHANGED_BY_WRITES and t in trace.sources and _written(interp, t):
             # The guards check its value before the graph's writes, and in fake mode capture has not written anything.
             raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor that the graph writes into")
@@ -329,7 +357,7 @@ class TensorOps:
                 raise GraphBreak(getattr, (t, name), None, "FL504", str(e)) from None
             if not trace.active:
                 return getattr(t, name)
-            return self.keep(interp, name, "call_function", getattr, (fx, name), {}, interp.backing.run(interp, getattr, (t, name), None))
+            return self.keep(interp, name, "call_function", getattr, (fx, name), {}, run_on_backing(interp, getattr, (t, name), None))
         if kind == "source":
             src = trace.sources.get(t)
             descr = tensor_descriptor(name)
@@ -346,10 +374,33 @@ class TensorOps:
             return trace.load(value, trace.guards.access(src, "member", descr, value))
         raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
 
-    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
-        """Handles ``t.name = value`` for an attribute that C stores."""
+    def array_attribute(self, interp: Interp, a: Any, name: str) -> Any:
+        """Returns an attribute of an array of the graph; NotImplemented for a method, and for what no array has."""
+        return array_calls.attribute(interp, a, name)
+
+    def array_length(self, interp: Interp, a: Any) -> Any:
+        """Returns the length of an array of the graph, which may be a symbol."""
+        return array_calls.length(interp, a)
+
+    def type_of_array(self, interp: Interp, a: Any) -> type:
+        """Returns the class of an array, or of the scalar for which it stands."""
+        return type_of(interp, a)
+
+    def set_attribute(self, interp: Interp, f: Frame, t: Tensor, name: str, descr: Any, value: Any, then: Delivery) -> Frame | None:
+        """Handles ``t.name = value`` for an attribute that C stores. ``then``: where the result of a call goes that does it."""
+        if interp.trace.active and overridden(interp, (t, value)):
+            asked = call_override(interp, f, descr.__set__, (t, value), None, then)
+            if asked is not NO_OVERRIDE:
+                return asked
+        self._set_attribute(interp, t, name, descr, value)
+        return None
+
+    def _set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
         trace = interp.trace
         src = trace.sources.get(t)
+        if hides_class(t):
+            # The guards and the program would read and write it, and the class would see that.
+            raise GraphBreak(setattr, (t, name, value), None, "FL504", f"setting .{name} of a {type(t).__name__}, which overrides operators").discard()
         if name == "grad" and src is not None:
             if not interp.backing.real and value is not None and value not in trace.sources:
                 raise interp.only_live(GraphBreak(setattr, (t, name, value), None, "FL515", "a gradient is set").discard())
@@ -369,6 +420,16 @@ class TensorOps:
         raise GraphBreak(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
 
 
+def note_wrappers(interp: Interp, given: Any) -> None:
+    """Notes what the tensors of wrapper subclasses among an operator's results, or those that it wrote into, consist of."""
+    if is_wrapper(given):
+        if not interp.trace.note_result(given):
+            interp.fail("FL503", f"an operator replaced the inner tensors or the context of a {type(given).__name__}", True)
+    elif is_a(given, (tuple, list)):
+        for item in given:
+            note_wrappers(interp, item)
+
+
 def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:
     """Returns whether ``value`` is the result of ``t.data``, with the same memory, shape, strides and dtype as ``t``."""
     recorder = interp.trace.recorder
@@ -381,12 +442,11 @@ def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:
 
 def _note_mutation(interp: Interp, t: Tensor, mutations: MutationLog | None) -> None:
     recorder = interp.trace.recorder
-    t = _memory(interp, t)
-    if t.layout is torch.strided:
-        storage = t.untyped_storage()
-        if mutations is not None:
-            mutations.note_storage(t)
-        recorder.writes.add(storage)
+    for x in memory_of(_memory(interp, t)):
+        if x.layout is torch.strided:
+            if mutations is not None:
+                mutations.note_version(x) if is_wrapper(x) else mutations.note_storage(x)
+            recorder.writes.add(x.untyped_storage())
 
 
 def _memory(interp: Interp, t: Tensor) -> Tensor:
@@ -398,8 +458,8 @@ def _memory(interp: Interp, t: Tensor) -> Tensor:
 
 def _written(interp: Interp, t: Tensor) -> bool:
     """Returns whether the graph has, or may have, written into the memory of ``t`` so far."""
-    t = _memory(interp, t)
-    return t.layout is not torch.strided or t.untyped_storage()._cdata in interp.trace.recorder.writes.storages
+    storages = interp.trace.recorder.writes.storages
+    return any([x.layout is not torch.strided or x.untyped_storage()._cdata in storages for x in memory_of(_memory(interp, t))])
 
 
 def tensor_descriptor(name: str) -> Any:

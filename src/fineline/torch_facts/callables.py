@@ -77,6 +77,9 @@ def _python_functions() -> Iterator[tuple[Any, str]]:
     for name, value in vars(torch).items():
         if isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] == "torch":
             yield value, kinds.get(name, "python")
+    # Since 2.15: Python functions around `torch._foreach_*`.
+    for module in attributes(torch, "foreach"):
+        yield from [(value, "python") for value in attributes(module, " ".join(module.__all__))]
     for owner, classes in names.ELSEWHERE.items():
         for kind, listed in classes.items():
             yield from [(fn, kind) for fn in attributes(owner, listed)]

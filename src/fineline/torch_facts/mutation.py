@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
@@ -81,6 +80,8 @@ HIDDEN_WRITES: Mapping[Callable[..., Any], tuple[int, ...]] = MappingProxyType(
         torch._fused_moving_avg_obs_fq_helper: (3, 4, 5, 6),
         torch._native_batch_norm_legit: (3, 4),
         torch._flash_attention_forward_no_dropout_inplace: (0,),
+        # Since 2.15.
+        **dict.fromkeys(attributes(torch, "_cudnn_attention_forward_no_dropout_inplace"), (0,)),
         torch._cummax_helper: (1, 2),
         torch._cummin_helper: (1, 2),
         torch.fbgemm_linear_fp16_weight: (3,),
@@ -141,7 +142,7 @@ _RESHAPERS = IdentitySet(METADATA_MUTATORS)
 def _makes_leaf(fn: Any, args: Any, kwargs: dict) -> bool:
     """Returns whether the result is a tensor that requires grad and has no history."""
     if fn is torch.Tensor.requires_grad_:
-        # Leaves that a transform of torch.func makes belong to it.
-        plain = type(args[0]) in (torch.Tensor, FakeTensor) and not torch._C._functorch.get_dynamic_layer_stack_depth()
-        return plain and not args[0].requires_grad and all((*args[1:], *kwargs.values()))
+        # Leaves that a transform of torch.func makes belong to it. Parameters are made with the flag.
+        fits = not is_a(args[0], torch.nn.Parameter) and not torch._C._functorch.get_dynamic_layer_stack_depth()
+        return fits and not args[0].requires_grad and all((*args[1:], *kwargs.values()))
     return kwargs.get("requires_grad") is True

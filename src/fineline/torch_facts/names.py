@@ -211,8 +211,8 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "is_nested is_quantized is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name nbytes ndim requires_grad shape "
         "volatile",
         "op": "H T data imag mH mT real",
-        "source": "__dict__ __weakref__ _backward_hooks _base _cdata _grad _grad_fn _post_accumulate_grad_hooks _python_dispatch "
-        "_version grad grad_dtype grad_fn output_nr retains_grad",
+        "source": "__dict__ __weakref__ _backward_hooks _base _cdata _grad _grad_fn _has_grad_dtype_override _post_accumulate_grad_hooks "
+        "_python_dispatch _version grad grad_dtype grad_fn output_nr retains_grad",
     }
 )
 """Attributes of tensors, by class; `__cuda_array_interface__` is a Python property."""

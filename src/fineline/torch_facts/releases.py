@@ -18,6 +18,9 @@ These changes need no distinction, because what is right for the newer release i
 | 2.14    | AOTAutograd takes an index that is the number in a tensor, and Inductor  | `fx/graph_traits.py` `reads_numbers`, `backends/tracing.py` |
 |         | raises other exceptions than eager code where it is out of bounds        | |
 | 2.14    | to read a deprecated setting of `torch._dynamo.config` warns             | `region/settings.py` `_changed` |
+| 2.15    | `torch.foreach`: Python functions around `torch._foreach_*`              | `torch_facts/callables.py`: their code is captured |
+| 2.15    | an operator more that writes to its argument without a name that says so | `torch_facts/mutation.py` `HIDDEN_WRITES` |
+| 2.15    | tensors have the attribute `_has_grad_dtype_override`                    | `torch_facts/names.py` `ATTRIBUTES` |
 """
 
 from __future__ import annotations

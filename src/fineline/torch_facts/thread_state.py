@@ -23,11 +23,26 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
+from fineline.torch_facts.function_modes import FunctionModesOff
 
 # The deepest nesting of forward-mode gradients in PyTorch, which does not report the current depth.
 MOST_LEVELS = 2
+_CORE: Any = torch._C
 _FUNCTORCH: Any = torch._C._functorch
 _AUTOGRAD: Any = torch._C._autograd
+
+
+def torch_function_state() -> str:
+    """Returns which ``__torch_function__`` see operators: ENABLED, SUBCLASSES_DISABLED or ALL_DISABLED."""
+    return str(_CORE._get_torch_function_state().name)
+
+
+def set_torch_function_state(name: str) -> str:
+    """Sets which ``__torch_function__`` see operators; returns the name of the state before."""
+    before = torch_function_state()
+    _CORE._set_torch_function_state(getattr(_CORE._TorchFunctionState, name))
+    return before
+
 
 SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
@@ -40,6 +55,7 @@ SETTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "autocast_cuda_dtype": functools.partial(torch.set_autocast_dtype, "cuda"),
         "autocast_cuda": functools.partial(torch.set_autocast_enabled, "cuda"),
         "autocast_cache": torch.set_autocast_cache_enabled,
+        "torch_function_state": set_torch_function_state,
         "sdp_flash": torch._C._set_sdp_use_flash,
         "sdp_mem_efficient": torch._C._set_sdp_use_mem_efficient,
         "sdp_math": torch._C._set_sdp_use_math,
@@ -102,8 +118,10 @@ def restore(before: AmbientFacts) -> None:
     now = AMBIENT.now()
     if len(now.functorch_levels) > len(before.functorch_levels):
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(len(before.functorch_levels))
-    for name, set_ in differing(now, before):
-        set_(getattr(before, name))
+    # The user's modes see some of these functions.
+    with FunctionModesOff():
+        for name, set_ in differing(now, before):
+            set_(getattr(before, name))
 
 
 def autocast_depth() -> int:

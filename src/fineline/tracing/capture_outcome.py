@@ -8,6 +8,7 @@ from fineline.frames.graph_breaks import CaptureAborted
 from fineline.frames.stub_frames import is_own, user_stack
 from fineline.guards.source import Source
 from fineline.identity import IdentityMap
+from fineline.kinds import is_a
 from fineline.stacks import StackPlace
 
 
@@ -42,4 +43,5 @@ class CaptureOutcome:
 
     def is_interrupt(self, e: BaseException, sources: IdentityMap[Source]) -> bool:
         """Returns whether ``e`` arrived from outside during the capture. An exception with a source does not count: captured code re-raises it."""
-        return e is self.interrupt or (e not in sources and asynchronous(e) is e)
+        # An abort looks like a class that another thread raises: it has no arguments, and it leaves the user's frames.
+        return e is self.interrupt or (e not in sources and not is_a(e, CaptureAborted) and asynchronous(e) is e)

@@ -97,8 +97,13 @@ def known_code(trace: GuardedTrace, fn: FunctionType) -> None:
 
 
 def parts(trace: GuardedTrace, obj: Any) -> tuple:
-    """Returns the objects in ``obj`` that ``==`` compares by identity. A bound method is new at each read: its function and object count."""
+    """Returns the objects in ``obj`` that ``==`` compares by identity. A bound method is new at each read: its function and object count.
+
+    Of a weak reference that the code has made, the object that it refers to counts.
+    """
     t = type(obj)
+    if t is weakref.ref and obj not in trace.sources:
+        return (weakref.ref.__call__(obj),)
     if t is MethodType:
         bound = tuple([d.__get__(obj, t) for d in METHOD])
         src = trace.sources.get(obj)
@@ -247,6 +252,17 @@ class SameBytes:
 
     def __call__(self, v: Any) -> bool:
         return bytes(v) == self.value
+
+
+class SameSubclasses:
+    """A predicate: a class has the subclasses seen at capture. Holds none of them: the list tells which are alive."""
+
+    def __init__(self, found: list[type]) -> None:
+        self.found = [*map(weakref.ref, found)]
+
+    def __call__(self, v: Any) -> bool:
+        now = type.__subclasses__(v)
+        return len(now) == len(self.found) and all([known() is cls for known, cls in zip(self.found, now, strict=True)])
 
 
 class ShownBy:

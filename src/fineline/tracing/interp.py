@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _exit_inference_mode
 
@@ -23,6 +22,7 @@ from fineline.policy.decide import Rules
 from fineline.policy.policy import Policy
 from fineline.report.events import ShownRule
 from fineline.report.operator_counter import OperatorCounts
+from fineline.torch_facts.function_modes import FUNCTION_MODES, ModeAt, mode_stack, put_on, sees_operators, take_off
 from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.constant_tensors import ConstantTensors
 from fineline.tracing.eager_code import EagerCode
@@ -47,6 +47,8 @@ class InterpreterOptions(Protocol):
     def verify(self) -> bool: ...
     @property
     def exported(self) -> bool: ...
+    @property
+    def numpy(self) -> str: ...
 
 
 class Operators(Protocol):
@@ -75,10 +77,16 @@ class Operators(Protocol):
         self, interp: Interp, op: str, target: Any, fx_args: tuple, fx_kwargs: dict, result: Any, untyped: bool = False
     ) -> None: ...
     def attribute(self, interp: Interp, t: Tensor, name: str, kind: str) -> Any: ...
-    def set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None: ...
+    def load_attribute(self, interp: Interp, f: Frame, t: Tensor, name: str, kind: str, then: Delivery | None) -> Frame | None: ...
+    def set_attribute(
+        self, interp: Interp, f: Frame, t: Tensor, name: str, descr: Any, value: Any, then: Delivery
+    ) -> Frame | None: ...
     def sign(self, interp: Interp, fn: Any, args: tuple, call: tuple | None = None) -> None: ...
     def reads(self, interp: Interp, t: Any) -> bool: ...
     def number(self, interp: Interp, f: Frame, fn: Any, t: Tensor, then: Delivery | None) -> Frame | None: ...
+    def array_attribute(self, interp: Interp, a: Any, name: str) -> Any: ...
+    def array_length(self, interp: Interp, a: Any) -> Any: ...
+    def type_of_array(self, interp: Interp, a: Any) -> type: ...
 
 
 class Backing(Protocol):
@@ -117,6 +125,9 @@ class Backing(Protocol):
     def memory(self, interp: Interp, t: Any) -> Any:
         """Returns the tensor whose memory and version change when the captured code writes into ``t``."""
 
+    def view_as_class(self, interp: Interp, t: Tensor, cls: type[Tensor], detached: bool) -> Tensor:
+        """Returns a view of a tensor that is of another class. ``detached``: autograd does not take it for a view."""
+
     def length(self, interp: Interp, t: Tensor) -> Any:
         """Returns the length of a tensor, which may be a symbol."""
 
@@ -139,12 +150,24 @@ class Backing(Protocol):
         """Calls ``fn``, which captures, under the locks that a capture on this backing needs; returns its result."""
 
 
+class TracedArrays(Protocol):
+    """The arrays of the graph: by stand-in, a `tensor_ops.arrays.traced.TracedArray`."""
+
+    def add(self, array: Any, known: Any) -> None: ...
+    def get(self, array: Any) -> Any: ...
+    def __contains__(self, array: object) -> bool: ...
+
+
 class SharedArrays(Protocol):
     """The NumPy arrays that share memory with tensors of the graph."""
 
     shared: list[tuple[Any, Tensor]]
     shown: AddressMap[list[Tensor]]
 
+    from_anywhere: bool
+
+    @property
+    def traced(self) -> TracedArrays: ...
     def made(self, trace: SegmentTrace, v: Any) -> None: ...
     def lies_in_shared(self, a: Any, written: Callable[[Tensor], bool] = ...) -> bool: ...
     def constant(self, interp: Interp, v: Any) -> bool: ...
@@ -194,12 +217,13 @@ class OpaqueRun(Protocol):
 
     # The frame of its function, if that is a Python function.
     frame: Frame | None
-    # Whether the call has read the numbers in a tensor.
-    read: bool
+    # Whether the function has PyTorch's mark, which promises less than a rule.
+    lenient: bool
 
     def run(self, interp: Interp, fn: Any, args: Any, kwargs: Any, kind: str | None) -> Any: ...
     def meet(self, interp: Interp, graph_break: GraphBreak) -> None: ...
-    def given_by(self, interp: Interp, fn: Any, value: Any) -> None: ...
+    def given_by(self, interp: Interp, graph_break: GraphBreak, value: Any) -> None: ...
+    def reads_numbers(self) -> None: ...
     def raised(self, interp: Interp) -> None: ...
     def leave(self, interp: Interp) -> None: ...
 
@@ -213,7 +237,7 @@ class ConditionRun(Protocol):
 class NestedCaptures:
     """The nested captures that are in progress, the modes that the captured code has entered, and the origin of this capture in another."""
 
-    __slots__ = ("called_at", "condition", "index_modes", "inference_modes", "opaque", "sub_interpreter", "subgraph_rules")
+    __slots__ = ("called_at", "condition", "index_modes", "inference_modes", "modes", "opaque", "sub_interpreter", "subgraph_rules")
 
     def __init__(self, sub_interpreter: Callable[..., SubInterp] | None = None) -> None:
         # Makes the interpreter of a sub-graph; None: sub-graphs are not possible.
@@ -225,6 +249,9 @@ class NestedCaptures:
         self.condition: ConditionRun | None = None
         # Modes that only the captured code has entered, in which tensors of one number are indices.
         self.index_modes: list[Any] = []
+        # The function modes that see the operators of the captured code. They are not on PyTorch's stack while it is being captured: the method
+        # of each is run through for each operator.
+        self.modes: list[Any] = []
         # The contexts of inference modes that the captured code has entered.
         self.inference_modes: list[Any] = []
         # The origin of the code that started this interpreter from another one, for the graph's nodes.
@@ -234,10 +261,24 @@ class NestedCaptures:
         """Returns whether an opaque call or a condition is being captured now."""
         return self.opaque is not None or self.condition is not None
 
-    def restore_index_modes(self) -> None:
+    def restore_function_modes(self) -> None:
         """Enters the modes for real, because no graph holds the code that runs next; so far they were only noted."""
-        while self.index_modes:
-            torch._C._push_on_torch_function_stack(self.index_modes.pop(0))
+        for modes in (self.index_modes, self.modes):
+            put_on(modes)
+            modes.clear()
+
+    def take_function_modes(self, trace: SegmentTrace, devices: bool) -> None:
+        """Takes the modes off PyTorch's stack at the start of a segment; from here on, the interpreter runs their methods.
+
+        ``devices``: even if the default device is the only one. Otherwise it stays on: the graph and its guards depend on it.
+        """
+        on = mode_stack()
+        if trace.active and on and (devices or sees_operators(on)):
+            trace.guards.seen = True
+            trace.state.modes = take_off()
+            self.modes = [*on]
+            for i, mode in enumerate(on):
+                trace.load(mode, trace.guards.access(trace.guards.pin(FUNCTION_MODES, "function_modes"), "member", ModeAt(i), mode))
 
     def leave_inference_modes(self) -> None:
         """Leaves the inference modes that the captured code has entered, for the case that an exception from outside skips their exits."""

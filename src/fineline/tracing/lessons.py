@@ -99,6 +99,8 @@ class Lessons:
     numbers: NumberLessons = field(default_factory=NumberLessons)
     graphs: GraphLimits = field(default_factory=GraphLimits)
     local_classes: LocalClasses = field(default_factory=LocalClasses)
+    # Whether the code changes the default device: it is a function mode, which a capture then takes off as it does others.
+    sets_device: bool = False
 
     def limit_graphs(self, limits: GraphLimits) -> None:
         """Adds limits on what a graph may contain."""

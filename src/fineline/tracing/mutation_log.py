@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
 from types import CellType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,12 +15,14 @@ from fineline.exception_slots import TRACEBACK
 from fineline.fx.output_fixups import disowned
 from fineline.guards.source import Source
 from fineline.identity import AddressMap, IdentityMap
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.torch_facts.tensor_backup import put_back_memory
 
 EMPTY = object()
 # The most bytes of tensors that a program copies at each call: this takes a microsecond or two.
 MOST_KEPT = 2**16
+# How deeply containers and objects are compared with copies of them.
+MOST_NESTED = 6
 _NUMBERS = (float, int, tuple)
 _HOLDERS = (dict, OrderedDict, defaultdict, Counter, list, deque)
 
@@ -45,6 +49,52 @@ class Written:
         self.keys: set[Any] = set()
         self.whole = False
 
+    def is_renewed(self, key: Any) -> bool:
+        """Returns whether the object, or a dict's value at ``key``, holds again what it held before, or a copy of that."""
+        if self.kind == "cell":
+            return is_copy(self.before, contents(self.obj))
+        if key is EMPTY:
+            return is_copy(self.before, _copy(self.obj)[1])
+        return is_a(self.obj, dict) and is_copy(self.before.get(key, EMPTY), dict.get(self.obj, key, EMPTY))
+
+    def put_back(self, before: Any) -> None:
+        """Makes the contents of the object what a shallow copy of it holds."""
+        obj, kind = self.obj, self.kind
+        if kind == "dict":
+            _put_back(obj, before)
+        elif kind == "list":
+            list.__setitem__(obj, slice(None), before)
+        elif kind == "set":
+            set.clear(obj)
+            set.update(obj, before)
+        elif kind == "deque":
+            deque.clear(obj)
+            deque.extend(obj, before)
+        elif kind == "bytearray":
+            obj[:] = before
+        elif before is EMPTY:
+            del obj.cell_contents
+        else:
+            obj.cell_contents = before
+
+
+class Met(NamedTuple):
+    """A write that an opaque call makes, or its read of something that was written to in the segment."""
+
+    verb: str
+    src: Source
+    text: str
+    # For a read: whether it found again what was there before the segment, or a copy of that.
+    found_again: bool
+    # What was written to, and the key; None: a slot.
+    written: Written | None = None
+    key: Any = None
+
+    @property
+    def is_renewal(self) -> bool:
+        """Returns whether a read found what was there before the segment, or a write has left that, or a copy of it."""
+        return self.found_again if self.verb == "reads" else self.written is not None and self.written.is_renewed(self.key)
+
 
 class MutationLog:
     """The replay list of a program, and the undo log of the capture."""
@@ -69,8 +119,8 @@ class MutationLog:
         self.ahead: list[tuple[Any, Any]] = []
         # Traceback entries that are put before the old traceback of an existing exception, with the source of the exception.
         self.seams: IdentityMap[Source] = IdentityMap()
-        # While an opaque call runs: each write, and each read of a written value, as (verb, source, text).
-        self.met: list[tuple[str, Source, str]] | None = None
+        # While an opaque call runs: each write, and each read of a written value.
+        self.met: list[Met] | None = None
 
     def wrote(self, obj: Any) -> bool:
         """Returns whether an object other than a dict was written to: its contents are then not the ones that the next call starts with."""
@@ -87,17 +137,17 @@ class MutationLog:
 
     def _meet(self, w: Written | None, key: Any = EMPTY) -> Written | None:
         if w is not None and self.met is not None:
-            self.met.append(("reads", w.src, _text(w.src, key)))
+            self.met.append(Met("reads", w.src, _text(w.src, key), w.is_renewed(key)))
         return w
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
         """Notes a write that is about to happen: to ``key`` of ``obj``, or, without a key, to any part of it."""
-        if self.met is not None:
-            self.met.append(("changes", src, _text(src, key)))
         w = self.written.get(obj)
         if w is None:
             kind, before = _copy(obj)
             w = self.written[obj] = Written(obj, src, kind, before)
+        if self.met is not None:
+            self.met.append(Met("changes", src, _text(src, key), False, w, key))
         if key is EMPTY:
             w.whole = True
         else:
@@ -129,7 +179,7 @@ class MutationLog:
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         """Notes that a slot, or a tensor's attribute, is about to be set through its descriptor."""
         if self.met is not None:
-            self.met.append(("changes", src, f"{src.text()}.{descriptor.__name__}"))
+            self.met.append(Met("changes", src, f"{src.text()}.{descriptor.__name__}", False))
         self.slots.setdefault((id(obj), id(descriptor)), (obj, src, descriptor, old))
 
     def set_slot(self, obj: Any, src: Source, descriptor: Any, old: Any, value: Any) -> None:
@@ -153,7 +203,7 @@ class MutationLog:
     def slot_written(self, obj: Any, descriptor: Any) -> bool:
         slot = self.slots.get((id(obj), id(descriptor)))
         if slot is not None and self.met is not None:
-            self.met.append(("reads", slot[1], f"{slot[1].text()}.{descriptor.__name__}"))
+            self.met.append(Met("reads", slot[1], f"{slot[1].text()}.{descriptor.__name__}", False))
         return slot is not None
 
     def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
@@ -175,6 +225,16 @@ class MutationLog:
         self.versions[t] = t._version
         if not t.requires_grad and not t._is_view():
             self.plain.append(t)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Puts back the contents of what was written to after code that writes to it unobserved."""
+        held = [(w, _copy(w.obj)[1]) for w in self.written.values()]
+        try:
+            yield
+        finally:
+            for w, now in held:
+                w.put_back(now)
 
     def take_over(self, later: MutationLog) -> None:
         """Merges the storages and versions from the mutation log of code that ran later; older entries win."""
@@ -199,23 +259,7 @@ class MutationLog:
             if t.requires_grad:
                 t.detach_()
         for w in self.written.values():
-            if w.kind == "dict":
-                _put_back(w.obj, w.before)
-            elif w.kind == "list":
-                list.__setitem__(w.obj, slice(None), w.before)
-            elif w.kind == "set":
-                set.clear(w.obj)
-                set.update(w.obj, w.before)
-            elif w.kind == "deque":
-                deque.clear(w.obj)
-                deque.extend(w.obj, w.before)
-            elif w.kind == "bytearray":
-                w.obj[:] = w.before
-            elif w.kind == "cell":
-                if w.before is EMPTY:
-                    del w.obj.cell_contents
-                else:
-                    w.obj.cell_contents = w.before
+            w.put_back(w.before)
         for obj, _, descriptor, old in self.slots.values():
             if old is EMPTY:
                 descriptor.__delete__(obj)
@@ -229,6 +273,34 @@ class MutationLog:
         tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
         for table in tables:
             table.clear()
+
+
+def is_copy(before: Any, now: Any, depth: int = 0) -> bool:
+    """Returns whether ``now`` is ``before``, or is of the same class and holds the same objects, or copies of them; runs no code of the user's."""
+    if before is now:
+        return True
+    t = type(before)
+    if type(now) is not t or depth == MOST_NESTED:
+        return False
+    if t is set or t is frozenset:
+        return set(map(id, before)) == set(map(id, now))
+    if t is dict:
+        return list(map(id, before)) == list(map(id, now)) and _are_copies(before.values(), now.values(), depth)
+    if t is list or t is tuple or t is deque:
+        return len(before) == len(now) and _are_copies(before, now, depth)
+    if not is_plain_class(t):
+        return False
+    return is_copy(object.__getattribute__(before, "__dict__"), object.__getattribute__(now, "__dict__"), depth + 1)
+
+
+def _are_copies(before: Iterable, now: Iterable, depth: int) -> bool:
+    return all([is_copy(a, b, depth + 1) for a, b in zip(before, now, strict=True)])
+
+
+def is_plain_class(t: type) -> bool:
+    """Returns whether all that objects of a class hold is in their ``__dict__``."""
+    fields = (t.__dictoffset__ > 0) + (t.__weakrefoffset__ > 0)
+    return is_users_class(t) and type(t) is type and t.__dictoffset__ != 0 and t.__basicsize__ == object.__basicsize__ + 8 * fields
 
 
 def has_history(t: Tensor) -> bool:

@@ -24,6 +24,7 @@ VALUES = frozenset(
 PINNED = (
     type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, enum.Enum, re.Pattern,
+    type(torch.backends.cuda.SDPAParams.__init__),  # a function of C++ bindings, as a class has it
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.finfo, torch.iinfo,
 )  # fmt: skip
 # Numbers whose guards may be deferred, and which may be symbols.
@@ -45,13 +46,18 @@ def is_value(v: Any) -> bool:
         # A method bound to an object belongs to that object; a class may be one that each call creates.
         of = v.__self__
         return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not is_users_class(of)) or type(of).__name__.startswith(PYBIND)
-    return is_a(v, PINNED)
+    return is_a(v, PINNED) or is_getter(v)
+
+
+def is_getter(v: Any) -> bool:
+    """Returns whether ``v`` is such as ``Tensor.shape.__get__``, by which PyTorch names an attribute to ``__torch_function__``: each read makes another."""
+    return type(v) is types.MethodWrapperType and type(v.__self__) is types.GetSetDescriptorType
 
 
 def hashes_plainly(k: object) -> bool:
     """Returns whether C hashes and compares the key ``k`` without running the user's code."""
     t = type(k)
-    if t is str or is_a(k, (Tensor, *PINNED)):
+    if t is str or is_a(k, (Tensor, *PINNED)) or is_getter(k):
         return True
     if is_a(k, (tuple, frozenset)):
         return all([hashes_plainly(x) for x in k])

@@ -12,10 +12,12 @@ from fineline.torch_facts.thread_state import answers_before
 class SegmentState:
     """PyTorch's state at the start of the segment, and the functions that the graph calls to change it."""
 
-    __slots__ = ("answers", "random", "setters", "start")
+    __slots__ = ("answers", "modes", "random", "setters", "start")
 
     def __init__(self) -> None:
         self.start = AMBIENT.now()
+        # The function modes that were on at the start, and that the capture has taken off PyTorch's stack.
+        self.modes: list[object] = []
         # The functions that nodes call to change PyTorch's state.
         self.setters: set[object] = set()
         # The results of state queries from before the state was changed.
@@ -32,7 +34,10 @@ class SegmentState:
 
     def is_unchanged(self) -> bool:
         """Returns whether the state is as it was at the start."""
-        return AMBIENT.now() == self.start
+        now = AMBIENT.now()
+        if self.modes:
+            now = now._replace(torch_function_modes=self.start.torch_function_modes, default_device=self.start.default_device)
+        return now == self.start
 
     def drew(self) -> bool:
         """Returns whether a random generator has advanced since the start."""

@@ -6,6 +6,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fineline.identity import AddressMap, AddressSet, IdentityMap
+from fineline.torch_facts.wrapper_subclasses import KnownParts
 
 
 class Namespaces:
@@ -63,7 +64,7 @@ class SegmentFunctions:
 class GuardedContainers:
     """The guards of one segment on containers as wholes, in addition to those on the items that the code has read."""
 
-    __slots__ = ("expanded", "keys", "lookups")
+    __slots__ = ("expanded", "keys", "lookups", "wrappers")
 
     def __init__(self) -> None:
         # Containers whose whole contents are guarded; their sources keep them alive.
@@ -72,6 +73,8 @@ class GuardedContainers:
         self.lookups: AddressMap[Any] = AddressMap()
         # Dicts in which objects are looked up by identity; one `Keys` may serve several dicts.
         self.keys: AddressMap[Any] = AddressMap()
+        # Tensors that consist of other tensors.
+        self.wrappers = KnownParts()
 
     def guard_again(self) -> AddressSet:
         """Makes the code that runs next guard all containers that it reads, even those guarded before; returns the guarded containers."""
@@ -82,3 +85,4 @@ class GuardedContainers:
         self.expanded.clear()
         self.lookups.clear()
         self.keys.clear()
+        self.wrappers.clear()

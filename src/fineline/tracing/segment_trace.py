@@ -20,8 +20,20 @@ from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorde
 from fineline.guards.facts import tensor_facts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.identity import AddressSet, IdentityMap
-from fineline.kinds import is_a, is_users_class, taken_as_it_is
+from fineline.kinds import is_a, is_users_class, is_wrapper_class, taken_as_it_is
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.torch_facts.thread_state import torch_function_state
+from fineline.torch_facts.wrapper_subclasses import (
+    NotTakenApart,
+    Parts,
+    PutTogether,
+    constants_of,
+    inner_tensor,
+    methods_of,
+    parts_of,
+    supported,
+    text_of,
+)
 from fineline.tracing.deferred_values import DeferredValues
 from fineline.tracing.graph_failures import GraphFailures
 from fineline.tracing.guarded_trace import TraceOwner
@@ -143,7 +155,7 @@ class SegmentTrace:
             if v in self.classes.local:
                 load_member(self, v, src) if is_a(v, enum.Enum) else load_class(self, v, src)
                 return v
-            if t is types.BuiltinFunctionType and not is_a(v.__self__, type) and not is_value(v):  # type: ignore[union-attr]
+            if t is types.BuiltinFunctionType and not is_value(v):
                 guards.check(src, "type", t)
                 self.adopt(v, src)
                 self.load_members(v, src, BOUND[t])
@@ -179,6 +191,82 @@ class SegmentTrace:
             self.check_type(src, type(tensor))
             facts = facts._replace(cls=None)
         self.guards.tensor(src, facts)
+        if facts.cls not in PLAIN_TENSORS and facts.cls is not None and is_wrapper_class(facts.cls):
+            self._guard_parts(tensor, src)
+
+    def _guard_parts(self, tensor: Tensor, src: Source) -> None:
+        """Guards what a tensor of a wrapper subclass consists of. No operator in a graph gets one without this guard."""
+        try:
+            if not supported(tensor):
+                return
+            parts = parts_of(tensor)
+            same = self.containers.wrappers.note(tensor, parts)
+        except NotTakenApart:
+            return
+        self._guard_methods(type(tensor))
+        self.guards.check(src, "predicate", (same, text_of(parts)), "parts")
+        for name, inner in zip(parts.names, parts.tensors, strict=True):
+            member = inner_tensor(name)
+            self.load(inner, self.guards.access(src, "member", member, inner))
+        self.containers.wrappers.own(tensor, parts)
+
+    def _guard_methods(self, cls: Any) -> None:
+        """Guards the methods that take tensors of a wrapper subclass apart and compute their operators."""
+        for name, method in methods_of(cls):
+            if method is None:
+                self.guards.type_lacks(cls, name)
+            else:
+                self.guards.check(self.guards.type_attr(cls, name, method), "is", method)
+
+    def note_result(self, t: Tensor) -> bool:
+        """Notes what the result of an operator, a tensor of a wrapper subclass, consists of; returns False if the operator has replaced its parts."""
+        wrappers = self.containers.wrappers
+        try:
+            parts = parts_of(t) if supported(t) else None
+            if parts is None or t in wrappers:
+                return parts is None or not wrappers.changed(t, parts)
+            wrappers.note(t, parts)
+        except NotTakenApart:
+            return True
+        self._guard_methods(type(t))
+        node = self.node(t)
+        for name, inner in zip(parts.names, parts.tensors, strict=True):
+            if inner not in self.sources:
+                self.recorder.bind_part(inner, node, getattr, name)
+            if is_wrapper_class(type(inner)):
+                self.note_result(inner)
+        return True
+
+    def _put_together(self, t: Tensor, parts: Parts) -> None:
+        """Adds a node that puts ``t`` together, a tensor that the code has made from others."""
+        cls = type(t)
+        values = constants_of(t, parts)
+        if values is None or any([v in self.deferred.texts for v in values]):
+            raise NotForGraph(f"a tensor of class {cls.__name__}, made in the captured code, with a context that may change")
+        for v in values:
+            if self.deferred.numbers:
+                self.deferred.settle(v)
+        self._guard_methods(cls)
+        self.recorder.record("call_function", PutTogether(cls, parts), (self.to_fx(t.shape), self.to_fx(t.stride()), *map(self.to_fx, parts.tensors)), {}, t)
+
+    def _check_parts(self, t: Tensor) -> None:
+        """Checks that an operator may get a tensor of a wrapper subclass: its class follows the protocol, and the code has not changed its parts."""
+        cls, wrappers = type(t), self.containers.wrappers
+        if cls in self.classes.local:
+            raise NotForGraph(f"a tensor of class {cls.__name__}, which each call creates")
+        if not supported(t):
+            raise NotForGraph(f"a tensor of class {cls.__name__} that is nested or has symbolic sizes")
+        try:
+            parts = parts_of(t)
+            if t not in wrappers:
+                wrappers.note(t, parts)
+                if wrappers.making(t) is None:
+                    raise NotForGraph(f"a tensor of class {cls.__name__} of unknown parts")
+                self._put_together(t, parts)
+        except NotTakenApart as e:
+            raise NotForGraph(str(e)) from None
+        if wrappers.changed(t, parts):
+            raise NotForGraph(f"a tensor of class {cls.__name__} whose inner tensors or context the captured code has replaced")
 
     def read(self, v: Any, src: Source) -> Any:
         """Registers a value that the code continues with; returns a symbol instead of a number that may vary."""
@@ -225,7 +313,7 @@ class SegmentTrace:
         src = self.sources.get(fn)
         if src is not None:
             self.load_members(fn, src, PARTIAL)
-            self.expand(fn.keywords)
+            self.expand(PARTIAL[2].__get__(fn))
 
     def fault(self, text: str) -> None:
         """Reports a value without a source, which is an internal error; nothing captured in this segment is kept."""
@@ -255,6 +343,13 @@ class SegmentTrace:
         elif src.op != "pin" and v not in self.classes.local:
             self.guards.check(src, "is", v)
         return src
+
+    def instance(self, v: Any, name: str) -> None:
+        """Registers the object that the region's calls call: an instance of a class, or a function."""
+        src = self.guards.instance(v, name)
+        self.adopt(v, src)
+        if not is_a(v, types.FunctionType):
+            self.guards.check(src, "type", type(v))
 
     def check_type(self, src: Source, t: type) -> None:
         """Guards that the value of ``src`` has the type ``t``."""
@@ -422,6 +517,10 @@ class SegmentTrace:
                 return None
             if self.symbols is not None and t in self.symbols.unsized:
                 raise NotForGraph(f"a {type(t).__name__} of layout {t.layout} whose sizes vary")
+            if (owner := self.containers.wrappers.owner(t)) is not None:
+                # With an inner tensor as a further input, compilers would not see that both share memory.
+                self.recorder.bind_part(t, self.node(owner[0]), getattr, owner[1])
+                return self.recorder.find(t)
             node = self.recorder.placeholder(t, src.key if is_a(src.key, str) and src.key.isidentifier() else "arg", src)
         return node
 
@@ -444,11 +543,15 @@ class SegmentTrace:
         if t is slice:
             return slice(self.to_fx(a.start), self.to_fx(a.stop), self.to_fx(a.step))
         if is_a(a, Tensor):
-            if taken_as_it_is(t):
-                for name in ("__torch_function__", "__torch_dispatch__"):
+            switched_off = torch_function_state() != "ENABLED" and t.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+            if switched_off or taken_as_it_is(t):
+                for name in ("__torch_dispatch__",) if switched_off else ("__torch_function__", "__torch_dispatch__"):
                     holder = find(self, t, name) if t in self.classes.local else t
                     if holder is not None:
                         self.guards.check(self.guards.type_attr(holder, name, getattr(holder, name)), "is", getattr(holder, name))
+                return self.node(a)
+            if is_wrapper_class(t) and (torch_function_state() != "ENABLED" or t.__torch_function__ is torch._C._disabled_torch_function_impl):
+                self._check_parts(a)
                 return self.node(a)
             raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
         if t is dict:

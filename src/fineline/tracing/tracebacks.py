@@ -104,29 +104,59 @@ def drop_variables(error: BaseException | None, frame: Frame | None) -> None:
     while error is not None and error not in seen:
         seen.add(error)
         tb = TRACEBACK.__get__(error)
-        if tb is not None and tb.tb_frame.f_code.co_code == _stub.__code__.co_code:
-            now = _variables_now(tb.tb_frame, frame)
-            if now is not None:
-                stub = with_parameters(tb.tb_frame.f_code, tuple(now))
-                TRACEBACK.__set__(error, TracebackType(tb.tb_next, _made(stub, tb.tb_frame.f_globals, now.values()), 0, tb.tb_lineno))
+        if tb is not None:
+            running = running_frame(tb.tb_frame, frame)
+            if running is not None and _holds_dropped(tb.tb_frame, running):
+                TRACEBACK.__set__(error, TracebackType(tb.tb_next, entry_of_now(tb.tb_frame, running), 0, tb.tb_lineno))
         # It may have been raised while another exception was being handled.
         error = CONTEXT.__get__(error)
 
 
-def _variables_now(entry: FrameType, frame: Frame | None) -> dict[str, Any] | None:
-    """Returns the variables of the running frame that an entry stands for; None if there is none, or it still holds the entry's tensors."""
+def _holds_dropped(entry: FrameType, running: Frame) -> bool:
+    """Returns whether an entry holds tensors that its running frame no longer has."""
+    now = variables_at(entry, running)
+    return any([is_a(value, Tensor) and now.get(name) is not value for name, value in _shown(entry).items()])
+
+
+def running_frame(entry: FrameType, frame: Frame | None) -> Frame | None:
+    """Returns the running frame, ``frame`` or a caller, that the frame of a traceback entry stands for; None if there is none."""
     code = entry.f_code
+    if code.co_code != _stub.__code__.co_code:
+        return None
     while frame is not None and (frame.file, frame.info.code.co_qualname) != (code.co_filename, code.co_qualname):
         frame = frame.back
-    if frame is None:
+    return frame
+
+
+def handling_frame(entry: FrameType, frame: Frame | None, error: BaseException | None) -> Frame | None:
+    """Returns the running frame that handles ``error`` and that ``entry``, the first in its traceback, stands for; None if it cannot be told.
+
+    Entries and frames are matched by name: of a recursive function with several running calls, each could be the one.
+    """
+    tb = None if error is None else TRACEBACK.__get__(error)
+    if tb is None or tb.tb_frame is not entry:
         return None
-    # Without ``f_locals``: that dict would stay, and keep the values alive. The frame that never started has a value for each parameter.
-    shown = dict(zip(code.co_varnames, gc.get_referents(entry)[-len(code.co_varnames) :], strict=False)) if code.co_varnames else {}
-    now, changed = variables_of(frame), _changed_in_handlers(frame)
+    running = running_frame(entry, frame)
+    return None if running is None or running_frame(entry, running.back) is not None else running
+
+
+def variables_at(entry: FrameType, running: Frame) -> dict[str, Any]:
+    """Returns the variables that a running frame has now. ``entry``: the frame of its traceback entry, which has those of the raise."""
+    now, changed = variables_of(running), _changed_in_handlers(running)
     # A dead variable that no handler changes still has its value in Python.
-    now = {name: value for name, value in shown.items() if name not in changed and name not in now} | now
-    dropped = [name for name, value in shown.items() if is_a(value, Tensor) and now.get(name) is not value]
-    return now if dropped else None
+    return {name: value for name, value in _shown(entry).items() if name not in changed and name not in now} | now
+
+
+def entry_of_now(entry: FrameType, running: Frame) -> FrameType:
+    """Returns a frame for a traceback entry with the variables that the running frame has now."""
+    now = variables_at(entry, running)
+    return _made(with_parameters(entry.f_code, tuple(now)), entry.f_globals, now.values())
+
+
+def _shown(entry: FrameType) -> dict[str, Any]:
+    # Without ``f_locals``: that dict would stay, and keep the values alive. The frame that never started has a value for each parameter.
+    names = entry.f_code.co_varnames
+    return dict(zip(names, gc.get_referents(entry)[-len(names) :], strict=False)) if names else {}
 
 
 def _changed_in_handlers(frame: Frame) -> set[str]:
@@ -251,7 +281,10 @@ class ExceptionState:
         if handled is None or e is handled or not (anew or CONTEXT.__get__(e) is None):
             return
         link: BaseException = handled
-        while (inner := CONTEXT.__get__(link)) is not None:
+        # The program may have made a cycle.
+        seen = AddressSet()
+        while (inner := CONTEXT.__get__(link)) is not None and link not in seen:
+            seen.add(link)
             if inner is e:
                 CONTEXT.__set__(link, None)
                 break

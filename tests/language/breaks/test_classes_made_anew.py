@@ -174,6 +174,8 @@ def caught(cls: Any, x: Any) -> Any:
 
 # What eager code makes, and what captured code does with it.
 MADE: dict[str, tuple[Callable[[], Any], Callable[[Any, Any], Any]]] = {
+    "its_bound_c_method": (lambda: type("Made", (dict,), {}).fromkeys, lambda fromkeys, x: x * len(fromkeys("ab"))),
+    "its_new": (lambda: type("Made", (tuple,), {}).__new__, lambda new, x: x * len(new(tuple, "abc"))),
     "by_type": (by_type, lambda c, x: c()(x)),
     "a_class_with_a_closure": (closing, lambda c, x: c()(x)),
     "an_instance": (lambda: closing()(), lambda made, x: made(x)),

@@ -317,6 +317,24 @@ def test_batches_of_workers(persistent: bool) -> None:
 HELD: list[object] = []
 
 
+def test_holders_that_are_frozen() -> None:
+    """``gc.freeze()`` hides objects from the search."""
+
+    def begun(x: torch.Tensor) -> torch.Tensor:
+        found = items(x)
+        HELD[:] = [found]
+        y = x + next(found)
+        fineline.graph_break()
+        return y * 2
+
+    gc.freeze()
+    try:
+        fineline.compile(begun, backend="eager")(torch.ones(2))
+        assert type(HELD[0]) is types.GeneratorType and next(HELD[0]).tolist() == [1, 1]
+    finally:
+        gc.unfreeze()
+
+
 @pytest.mark.parametrize("outside", [False, True])
 def test_one_search_finds_what_holds_them(outside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each looks through all objects there are, whose number has nothing to do with the function's: only for what others hold besides the result."""

@@ -77,11 +77,30 @@ def test_slices_as_keys(dynamic: bool | None, twin: str) -> None:
     check(Program("keys", lambda: keys, steps, frozenset({1, 2, 3}), breaks=True, options={"dynamic": dynamic}), twin)
 
 
+class OwnInt(int):
+    def __float__(self) -> float:
+        return 99.0
+
+
+class OwnFloat(float):
+    pass
+
+
 def test_the_stand_in_of_this_version_sums_as_python_does() -> None:
     ours = compensated_sum if sum([1e16, 1.0, -1e16]) else sum_
-    pool = (0.1, 1e16, -1e16, 1e308, float("inf"), -0.0, 3, True, 2**62, 2**63, 2**70)
-    for start, *items in itertools.product((0, 0.5, True, -0.0, 2**63), pool, pool, pool):
+    pool = (0.1, 1e16, -1e16, 1e308, float("inf"), -0.0, 3, True, 2**62, 2**63, 2**70, 1e16j, complex(-0.0, 1.0), OwnInt(5), OwnFloat(-0.5))
+    for start, *items in itertools.product((0, 0.5, True, -0.0, 2**63, complex(1e16, -0.0)), pool, pool, pool):
         assert repr(ours(items, start)) == repr(sum(items, start)), (items, start)
+
+
+@pytest.mark.parametrize("items", [[0.5, 10**400], [1j, 10**400], [1j, "a"], [0.5, 1j, None]], ids=str)
+def test_the_stand_in_of_this_version_refuses_what_python_does(items: list) -> None:
+    ours, found = compensated_sum if sum([1e16, 1.0, -1e16]) else sum_, []
+    for add in (ours, sum):
+        with pytest.raises((OverflowError, TypeError)) as raised:
+            add(items)
+        found.append((type(raised.value), str(raised.value)))
+    assert found[0] == found[1]
 
 
 def test_the_errors_are_added_from_3_12_on() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import types
 import typing
 from typing import Any
 
@@ -174,6 +175,65 @@ def slots_alive_at_a_break(x):
     torch._dynamo.graph_break()
     obj.b = obj.a + 1
     return obj.b, obj.a, hasattr(obj, "b"), obj
+
+
+def _fails(call):
+    try:
+        return call()
+    except (RuntimeError, TypeError, AttributeError) as error:
+        return type(error), str(error)
+
+
+@table.snippet()
+def super_whose_arguments_are_gone(x):
+    return x * 2, _fails(lambda: Obscure().deleted()), _fails(lambda: Obscure().held_deleted()), _fails(lambda: Obscure.of_a_cell(CELL)), Obscure().held()
+
+
+class Obscure:
+    def deleted(self):
+        del self
+        super()
+
+    def held_deleted(self):
+        del self
+        super()
+        return lambda: self
+
+    def held(self):
+        bound = super()
+        return type(bound.__self__), (lambda: self)() is bound.__self__
+
+    def of_a_cell(self):
+        super()
+
+
+CELL = types.CellType(Obscure())
+
+
+@table.program()
+def super_whose_class_is_gone():
+    class Emptied:
+        def f(self, x):
+            nonlocal __class__
+            del __class__
+            return x * 2, _fails(lambda: self.g())
+
+        def g(self):
+            super()
+
+    class Replaced:
+        def f(self, x):
+            nonlocal __class__
+            __class__ = 3
+            return x * 2, _fails(lambda: self.g())
+
+        def g(self):
+            super()
+
+    def both(x):
+        return Emptied().f(x) if x.requires_grad else Replaced().f(x)
+
+    return both
 
 
 @table.snippet()

@@ -366,6 +366,16 @@ def names_of_the_caller_of_what_c_calls(x, n):
     return found, max([n], key=lambda v: eval("v")), list(map(lambda _: sorted(locals()), [1])), sorted("n", key=lambda _: len(dir()))
 
 
+@table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
+def texts_of_code_that_vary(x, n):
+    c, found = 5, []
+    for op in ("<", ">", "=="):
+        found.append(eval("c %s n" % op))
+        exec(f"found.append(c {op} 5)")
+    shown = str(x.sum())
+    return x + 1, found, eval(f"'{shown}', n")
+
+
 @table.snippet()
 def one_dict_of_local_names(x):
     first = locals()

@@ -600,6 +600,12 @@ def a_deque_with_a_new_of_its_own(x):
     return made, made.note
 
 
+@table.program(recompiles=(2,), change={2: lambda state: state[0].update(c=3)})
+def views_from_outside():
+    plain, ordered = {"a": 1, "b": 2}, collections.OrderedDict(x=1)
+    views = [plain.keys(), plain.values(), plain.items(), ordered.keys(), ordered.values(), ordered.items()]
+    return lambda x: (x * sum(map(len, views)), [*views[0]], "a" in views[0], len(views[3])), (plain, views)
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_containers(program: Program, twin: str) -> None:
     check(program, twin)

@@ -226,6 +226,8 @@ LAZY: dict[str, Any] = {
     "zip": lambda: zip(Own(1, 2, 3), Own(4, 5, 6)),
     "zip_longest": lambda: itertools.zip_longest(Own(1), Own(2, 3, 4), fillvalue=0),
 }
+if hasattr(itertools, "batched"):
+    LAZY["batched"] = lambda: itertools.batched(Own(1, 2, 3, 4, 5, 6, 7), 3)
 
 
 @pytest.mark.parametrize("begun", range(3))

@@ -25,6 +25,63 @@ class Sub(Custom):
     pass
 
 
+class AnswersItself(type):
+    def __subclasscheck__(cls, subclass):
+        raise AssertionError("asked")
+
+    __instancecheck__ = __subclasscheck__
+
+
+class Answered(Exception, metaclass=AnswersItself):
+    pass
+
+
+@table.snippet()
+def no_metaclass_is_asked_what_a_clause_catches(x):
+    try:
+        raise KeyError(1)
+    except (Answered, ValueError):
+        return x + 2
+    except KeyError as error:
+        return x + 1, error.args
+
+
+@table.snippet()
+def cycles_of_contexts(x):
+    def cycle(n):
+        first = ValueError(n)
+        last = first
+        for k in range(n):
+            new = KeyError(k)
+            new.__context__ = last
+            last = new
+        first.__context__ = last
+        try:
+            raise first
+        except ValueError:
+            raise TypeError(n)
+
+    found = []
+    for n in range(3):
+        try:
+            cycle(n)
+        except TypeError as error:
+            first = error.__context__
+            found += [repr(error), repr(first), first is error.__context__.__context__, type(first.__context__)]
+            first.__context__ = None
+    return x + 1, found
+
+
+@table.snippet()
+def the_group_around_one_exception(x):
+    found = []
+    try:
+        raise ValueError(x.dim())
+    except* ValueError as group:
+        found += [group.args, repr(group), len(group.exceptions)]
+    return x + 1, found
+
+
 @table.snippet()
 def caught_by_type(x):
     try:

@@ -154,6 +154,17 @@ def kept(x):
     return names["y"] is y, len(names), x
 
 
+class Shown:
+    def text(self):
+        y = 1
+        frame = sys._getframe()
+        return y, repr(frame.f_locals) == repr(dict(frame.f_locals))
+
+
+def shown_in_a_method(x):
+    return x + 1, Shown().text()
+
+
 def read_alone(x):
     names = {**sys._getframe().f_locals}
     frame, y = sys._getframe(), x * 2
@@ -161,7 +172,7 @@ def read_alone(x):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="up to Python 3.12, writes into f_locals change no variable")
-@pytest.mark.parametrize("fn", [written, written_in_what_is_called, kept])
+@pytest.mark.parametrize("fn", [written, written_in_what_is_called, kept, shown_in_a_method])
 def test_writes_through_to_variables_are_refused_once(fn) -> None:
     compiled = fineline.compile(fn, backend="eager")
     with pytest.raises(Unsupported, match="FL439"):

@@ -308,6 +308,89 @@ def sequences_from_outside_with_such(x):
     return x + 1, repr(sequences(ODD, list))
 
 
+class Bound:
+    """A descriptor that is no function."""
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    def __get__(self, obj, cls):
+        return lambda key: self.asked.append(key) or (cls.__name__, key)
+
+
+@table.snippet(breaks=True)
+def what_a_dict_asks_for_missing_keys(x):
+    asked = []
+    kinds = [Fixed(3), Bound(asked), staticmethod(lambda key: key * 2), classmethod(lambda cls, key: (cls.__name__, key)), lambda self, key: (len(self), key)]
+    dicts = [type("Own", (dict,), {"__missing__": kind})(k=1) for kind in kinds]
+    return x + 1, [(d["k"], d["none"], call(operator.getitem, d, "more")) for d in dicts], asked
+
+
+@table.snippet()
+def methods_of_none(x):
+    found = [None.__ne__(None), None.__eq__(None), None.__eq__(3), None.__bool__(), None.__repr__()]
+    return x + 1, found, None.__ne__.__self__, type(None).__eq__(None, 1), None.__class__
+
+
+SEEN = []
+
+
+def see(*args):
+    text = " ".join([str(v) if isinstance(v, (int, str)) else type(v).__name__ for v in args])
+    SEEN.append(text)
+    return text
+
+
+class Partial:
+    """Its methods bind from Python 3.14 on, and not before."""
+
+    __setattr__ = functools.partial(see, "set")
+    __delattr__ = functools.partial(see, "delete")
+    __getattr__ = functools.partial(see, "get")
+    __setitem__ = functools.partial(see, "set item")
+    __getitem__ = functools.partial(see, "item")
+    __call__ = functools.partial(see, "call")
+    __add__ = functools.partial(see, "add")
+    __radd__ = functools.partial(see, "radd")
+    __contains__ = functools.partial(see, "contains")
+    __iter__ = functools.partial(lambda *args: iter([len(args)]))
+    __enter__ = functools.partial(see, "enter")
+    __exit__ = functools.partial(see, "exit")
+    __hash__ = functools.partial(lambda *args: len(args))
+    __eq__ = functools.partial(lambda *args: len(args) == 2)
+
+
+def set_and_deleted(o):
+    o.a = 1
+    del o.b
+    o[1] = 2
+    return o.c, "a" in vars(o)
+
+
+def managed(o):
+    with o as found:
+        return found
+
+
+@table.snippet(breaks=True)
+def partial_objects(x):
+    o = Partial()
+    SEEN.clear()
+    found = [call(set_and_deleted, o), call(managed, o), call(o, 1), call(lambda: o[3]), call(lambda: o + 4), call(lambda: 5 + o), call(lambda: 6 in o)]
+    found += [call(list, o), call(lambda: [*o]), call(hash, o), call(lambda: o == 1), call(lambda: len({o: 1}))]
+    return x + 1, found, " ".join(SEEN)
+
+
+class CachedCall:
+    __call__ = functools.lru_cache(lambda self, n: n * 2)
+
+
+@table.snippet(breaks=True)
+def a_call_with_a_cache(x):
+    y, o = x * 3, CachedCall()
+    return y * o(2), o(3)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_odd_methods(program: Program, twin: str) -> None:
     check(program, twin)

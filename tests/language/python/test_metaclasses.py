@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import gc
 from typing import Any
 
 import pytest
@@ -114,6 +115,86 @@ def classes_that_tell_their_instances_of_what_is_computed(x):
         case _:
             told += (1,)
     return y, told
+
+
+class Backend:
+    factor = 1
+
+
+class First(Backend):
+    factor = 2
+
+
+class Second(Backend):
+    factor = 3
+
+
+@table.program(max_graphs=1)
+def all_subclasses():
+    def fn(x):
+        for cls in [*Backend.__subclasses__(), *type.__subclasses__(First)]:
+            x = x * cls.factor
+        found = Backend.__subclasses__()
+        found.append(Backend)
+        return x, found, Backend.__subclasses__(), First.mro()
+
+    return fn
+
+
+def gone(held):
+    held.pop()
+    gc.collect()
+
+
+# Eager code may end another collection at the last of these calls.
+@table.program(calls=5, recompiles=(2, 4), change={2: lambda held: held.append(type("Late", (held[0],), {"factor": 5})), 4: gone}, steady=False)
+def subclasses_that_come_and_go():
+    class Base:
+        factor = 2
+
+    held = [Base]
+
+    def fn(x):
+        for cls in Base.__subclasses__():
+            x = x * cls.factor
+        return x + len(Base.__subclasses__())
+
+    return fn, held
+
+
+@table.program(breaks=True)
+def subclasses_of_a_class_made_here():
+    def fn(x):
+        class Base:
+            factor = 2
+
+        class Derived(Base):
+            factor = 3
+
+        fineline.graph_break()
+        for cls in Base.__subclasses__():
+            x = x * cls.factor
+        return x
+
+    return fn
+
+
+class Meta(type):
+    def __subclasses__(cls):
+        return [*super().__subclasses__(), int]
+
+
+class Listed(metaclass=Meta):
+    pass
+
+
+class Entry(Listed):
+    pass
+
+
+@table.snippet(max_graphs=1)
+def a_metaclass_that_lists_more(x):
+    return x + len(Listed.__subclasses__()), Listed.__subclasses__(), type.__subclasses__(Listed)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

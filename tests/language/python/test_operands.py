@@ -7,9 +7,12 @@ import collections
 import dataclasses
 import itertools
 import operator
+from typing import Any
 
 import pytest
+import torch
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -390,6 +393,78 @@ def a_size_and_what_does_not_join_it(x):
     return x + 1, [attempt(op, x.shape, other) for op in (operator.add, extended, operator.iadd)], attempt(operator.add, (1, 2), other), asked
 
 
+class Silent:
+    pass
+
+
+class Spoken:
+    def __str__(self):
+        return "spoken"
+
+
+SILENT, SPOKEN = Silent(), Spoken()
+
+
+def named(x):
+    return x
+
+
+def replaces(state):
+    global SILENT
+    SILENT = Silent()
+
+
+def renames(state):
+    named.__qualname__ = "renamed" if named.__qualname__ == "named" else "named"
+
+
+def speaks(state):
+    Silent.__repr__ = lambda self: "heard"
+
+
+def is_silent_again(state):
+    del Silent.__repr__
+
+
+@table.program(calls=4, recompiles=(1, 3), max_graphs=1, change={1: speaks, 3: is_silent_again})
+def an_object_whose_class_gets_a_text():
+    return lambda x: (x.sin(), str(SILENT))
+
+
+@table.program(calls=3, breaks=True, args=lambda k: (t(k), Silent()))
+def texts_of_objects_that_do_not_last():
+    def fn(x, given):
+        made = Silent()
+        y = x.sin()
+        same = str(given) == repr(given), str(made) == repr(made)
+        return y.cos(), same, "Silent" in str(lambda: made)
+
+    return fn
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_operands(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_texts_of_functions_and_objects_that_last():
+    """As of eager code in this process: they contain addresses."""
+    def inner():
+        pass
+
+    def fn(x):
+        texts = str(named), repr(inner), f"{named}", format(SILENT), str(SILENT), f"{SILENT!r}", f"{torch.sin} {len}", str(SPOKEN), repr(SPOKEN)
+        return x + len(texts[0].split()), texts, named.__qualname__
+
+    graphs: list[Any] = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = fineline.compile(fn, backend=backend, fullgraph=True)
+    for change in (None, None, renames, replaces, renames, None):
+        if change is not None:
+            change(None)
+        found, expected = compiled(t(0)), fn(t(0))
+        assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
+    assert len(graphs) == 1

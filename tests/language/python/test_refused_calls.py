@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import enum
 import functools
 import itertools
@@ -42,6 +43,41 @@ def numbers_of_arguments(x):
 @table.snippet(breaks=True, min_graphs=0)
 def methods_of_other_objects(x):
     return x + 1, [attempt(f, *args) for f in METHODS for args in given()]
+
+
+@table.snippet(breaks=True)
+def what_cannot_be_spread(x):
+    x = x + 1
+    bad = [3, None, object()]
+    return x * 2, [attempt(lambda v=v: [1, *v]) for v in bad], [attempt(lambda v=v: (*v,)) for v in bad], [attempt(lambda v=v: {1, *v}) for v in bad]
+
+
+@table.snippet(breaks=True)
+def what_cannot_be_called(x):
+    x = x + 1
+    return x * 2, [attempt(what) for what in (copy, math, 3, None, "a")]
+
+
+class HoldsPartials:
+    count = functools.partial(lambda *given: len(given), 1)
+    again = functools.partialmethod(lambda self, a, b: (a, b), 1)
+
+
+FLAG = True
+
+
+@table.snippet(breaks=True)
+def what_newer_pythons_warn_about(x):
+    x = x * ~FLAG
+    held = HoldsPartials()
+    return x + operator.invert(False) + held.count(2), held.again(3), HoldsPartials.count(2), ~(x.dim() == 2), ~x.dim()
+
+
+@table.snippet(breaks=True)
+def namespaces_by_keyword(x):
+    x, a = x + 1, 3
+    ways = [{"locals": {"a": 1}}, {"globals": {"a": 2}}, {"globals": {"a": 2}, "locals": {"b": 1}}, {"globals": None, "locals": {"a": 5}}, {"closure": None}]
+    return x * 2, [attempt(lambda way=way: eval("a + 1", **way)) for way in ways], attempt(eval, "a", {"a": 4}, locals={"a": 5}), eval("a"), exec("b = 3", {})
 
 
 class Gives:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.oracle import Program, Table, check, t
+from tests.oracle import Program, Step, Table, check, t
 
 table = Table()
 
@@ -17,6 +17,8 @@ class Thing:
 
 A, B, C = Thing(), Thing(), Thing()
 OUTSIDE = {A, B}
+# With one element: where two lie in a set depends on their addresses, and on what was discarded.
+ALONE = {A}
 
 
 @table.snippet(args=lambda place: (t(place), [A, B, C] if place != 1 else [A, B, A]), recompiles=(1, 2))
@@ -185,6 +187,67 @@ def tensors_of_a_set_with_a_break_at_each(x):
         if x.sum().item() > 1e9:
             x = x * 2
     return x
+
+
+@table.snippet(args=lambda place: (t(place), w := t(place + 1), w if place == 2 else t(place)), calls=4, recompiles=(1, 2, 3), min_graphs=0)
+def a_tensor_added_to_a_set_from_outside(x, added, asked):
+    ALONE.add(added)
+    found = asked in ALONE
+    ALONE.discard(added)
+    return x * 2, found
+
+
+# -- an object that is new at each call, and sometimes one of a set from outside ---------------------------------------------------
+FROZEN = frozenset({A, B})
+GROWING = {A}
+
+
+def grow(x, thing):
+    GROWING.add(thing)
+    size = len(GROWING)
+    if thing is not A:
+        GROWING.discard(thing)
+    return x * size
+
+
+def shrink(x, thing):
+    GROWING.discard(thing)
+    size = len(GROWING)
+    GROWING.add(A)
+    return x * size
+
+
+def remove(x, thing):
+    try:
+        GROWING.remove(thing)
+    except KeyError:
+        return x.sin()
+    GROWING.add(A)
+    return x.cos()
+
+
+LOOKUPS = {
+    "in": lambda x, thing: x * (2 if thing in OUTSIDE else 3),
+    "not in": lambda x, thing: x * (2 if thing not in OUTSIDE else 3),
+    "in_frozen": lambda x, thing: x * (2 if thing in FROZEN else 3),
+    "contains": lambda x, thing: x * (2 if OUTSIDE.__contains__(thing) else 3),
+    "contains_unbound": lambda x, thing: x * (2 if set.__contains__(OUTSIDE, thing) else 3),
+    "superset": lambda x, thing: x * (2 if FROZEN.issuperset([thing]) else 3),
+    "class": lambda x, thing: x * (2 if type(thing) in FROZEN else 3),
+    "two": lambda x, thing: x * ((thing in OUTSIDE) + 2 * (Thing() in OUTSIDE)),
+    "add": grow,
+    "discard": shrink,
+    "remove": remove,
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_new_objects_in_sets_from_outside(name: str, twin: str) -> None:
+    lookup, given = LOOKUPS[name], [Thing() for _ in range(9)]
+    given[4], given[6] = A, A
+    steps = [Step(place, lambda place: (t(place), given[place])) for place in range(9)]
+    # Not one program for each object.
+    check(Program(f"new_object_{name}", lambda: (lookup, None), steps, frozenset({4}), min_graphs=0), twin)
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

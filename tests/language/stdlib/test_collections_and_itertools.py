@@ -188,6 +188,51 @@ def itertools_finite(x):
     )
 
 
+@table.snippet()
+def arrangements_of_generated_items(x):
+    def rows():
+        yield from (x, x + 1, x * 2)
+
+    return (
+        [a * b for a, b in itertools.product(rows(), (k for k in (2, 3)))],
+        [a - b for a, b in itertools.permutations(rows(), 2)],
+        [a + b for a, b in itertools.combinations(rows(), 2)],
+        [a * b for a, b in itertools.combinations_with_replacement(rows(), 2)],
+        list(itertools.product(repeat=2)),
+        list(itertools.permutations((k for k in "ab"), 3)),
+    )
+
+
+@table.snippet()
+def arrangements_under_way_escape(x):
+    made = [
+        itertools.product([x, 1], "ab"),
+        itertools.permutations(iter([x, 1, 2])),
+        itertools.combinations((x, 1, 2, 3), 2),
+        itertools.combinations_with_replacement((k for k in (x, 1)), 2),
+        itertools.pairwise(map(abs, (x, 1, 2))),
+        itertools.repeat(x, 3),
+    ]
+    first = [next(it) for it in made]
+    return x * 2, made, first, next(made[1])
+
+
+@table.snippet(breaks=True)
+def arrangements_at_graph_breaks(x):
+    pairs, orders, chosen, twice, same = (
+        itertools.product([x, 1], (k for k in "ab")),
+        itertools.permutations([x, 1, 2]),
+        itertools.combinations((k for k in (x, 1, 2)), 2),
+        itertools.combinations_with_replacement([x, 1], 2),
+        itertools.repeat(x, 3),
+    )
+    first = [next(it) for it in (pairs, orders, chosen, twice, same)]
+    torch._dynamo.graph_break()
+    second = [next(it)[0] * 2 for it in (pairs, orders, chosen, twice, same)]
+    torch._dynamo.graph_break()
+    return x * 2, first, second, list(pairs), orders, list(chosen), next(twice), list(same)
+
+
 @table.snippet(recompiles=(1,))
 def itertools_lazy(x):
     taken = list(itertools.islice(itertools.count(2, 3), 4))
@@ -536,6 +581,47 @@ def a_pattern_that_is_wrong(x):
         re.compile("(")
     except re.error as e:
         return x + 1, str(e)
+
+
+@table.program(breaks=True)
+def ordered_dicts_read_across_breaks():
+    table = collections.OrderedDict((k, (n, n + 1)) for n, k in enumerate("abcd"))
+    ways = (
+        lambda d: iter(d), lambda d: iter(d.values()), lambda d: iter(d.items()),
+        lambda d: reversed(d), lambda d: reversed(d.values()), lambda d: reversed(d.items()),
+    )  # fmt: skip
+
+    def fn(x):
+        made = collections.OrderedDict((("b", x), ("c", x + 1), ("a", x * 2)))
+        made.move_to_end("b")
+        found = []
+        for way in ways:
+            outside, inside = way(table), way(made)
+            for n in range(3):
+                found.append((next(outside), next(inside)))
+                x = x + n
+                if n:
+                    fineline.graph_break()
+            found.append((next(inside, "none"), [*outside]))
+        return x, found
+
+    return fn
+
+
+@table.program(breaks=True)
+def an_ordered_dict_that_grows_while_it_is_read():
+    def fn(x):
+        made = collections.OrderedDict(a=x, b=x + 1)
+        it = iter(made.items())
+        y = next(it)[1]
+        fineline.graph_break()
+        made["c"] = y * 2
+        try:
+            return y, next(it)
+        except RuntimeError as e:
+            return y, str(e)
+
+    return fn
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

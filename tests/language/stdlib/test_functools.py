@@ -164,6 +164,82 @@ def lru_inside() -> Any:
     return fn
 
 
+class Wrapped(functools.partial):
+    """As pyro wraps functions: an attribute of its own by the name of one of C's."""
+
+    __slots__ = ("func",)
+
+    def __init__(self, func, *args, **kwargs):
+        self.func = func
+        self.count = 0
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self.func, instance)
+
+
+class Noted(functools.partial):
+    def __call__(self, *args, **kwargs):
+        return super().__call__(*args, **kwargs) + 1
+
+
+def scaled(x, n=1, *, m=1):
+    return x * n + m
+
+
+@table.snippet(max_graphs=1)
+def partials_of_a_class_of_the_users(x):
+    one = Wrapped(functools.partial(scaled, m=3), x)
+    two = Noted(one, 2)
+    one.count += 1
+    named = Wrapped(scaled, n=5)
+    return one(), one(4), two(), two(m=7), one.func is scaled, one.args, named(x), named.count, type(two).__name__, functools.partial.__call__(one, 2)
+
+
+@table.program(max_graphs=1)
+def a_class_with_such_a_partial():
+    class Holder:
+        method = Wrapped(scaled)
+
+        def __init__(self, v):
+            self.v = v
+
+        def __mul__(self, n):
+            return self.v * n
+
+    return lambda x: (Holder(x).method(2), Holder.method(x, 3))
+
+
+@table.program(breaks=True)
+def such_partials_across_breaks():
+    def fn(x):
+        one = Wrapped(scaled, x, m=2)
+        one.count = 7
+        many = [one, Noted(one, 3)]
+        print("between")
+        y = one() + many[1]() + one.count
+        one.keywords["m"] = 5
+        return y, one(), many, one.keywords
+
+    return fn
+
+
+@table.program(recompiles=(2,), change={2: lambda held: held.update(m=6)})
+def a_partial_from_outside():
+    keywords = {"m": 2}
+    one = Wrapped(scaled, n=3)
+    held = one.keywords
+    held.update(keywords)
+    return lambda x: one(x) + one.keywords["m"], held
+
+
+@table.snippet(max_graphs=1)
+def a_partial_of_nothing_callable(x):
+    try:
+        Wrapped(3, x)
+    except TypeError as e:
+        return x + len(str(e))
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_functools(program: Program, twin: str) -> None:
     check(program, twin)

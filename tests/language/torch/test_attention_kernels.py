@@ -420,6 +420,16 @@ def other_settings_from_outside(x):
     return x @ x.T, torch.backends.mkldnn.enabled
 
 
+@table.program(breaks=True, args=lambda k: (tokens(k)[0],))
+def what_attention_may_use_is_asked():
+    """Which kernels there are depends on state that nothing guards: eager code asks. What is read of the answer's parameters is captured."""
+    def fn(q):
+        params = torch.backends.cuda.SDPAParams(q, q, q, None, 0.25, False, False)
+        y = q * 2 if torch.backends.cuda.can_use_flash_attention(params) else q + 1
+        return y.sin() + params.dropout, params.is_causal
+
+    return fn
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_attention_kernels(program: Program, twin: str) -> None:
     check(program, twin)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -577,3 +578,48 @@ def data_of_itself(x, y):
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_modules(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_lazy_modules_are_made_at_the_first_call():
+    """One graph break for each of them, at that call: all operators of the forward pass are in graphs. The oracle can't look at what has no shape."""
+    def made():
+        return nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+
+    graphs: list[int] = []
+
+    def backend(gm, inputs):
+        graphs.append(sum(n.op.startswith("call") for n in gm.graph.nodes))
+        return gm.forward
+
+    plain, module = made(), made()
+    compiled, counts = fineline.compile(module, backend=backend), []
+    for k in range(4):
+        x = t(k, 3, 4)
+        torch.manual_seed(k)
+        expected = plain(x)
+        torch.manual_seed(k)
+        found = compiled(x)
+        assert torch.equal(found, expected) and found.requires_grad
+        assert [type(part) for part in module] == [type(part) for part in plain] == [nn.Linear, nn.ReLU, nn.BatchNorm1d, nn.Linear]
+        assert not any(part._forward_pre_hooks for part in module)
+        for name, value in plain.state_dict().items():
+            assert torch.equal(module.state_dict()[name], value), name
+        counts.append(list(graphs))
+    # The linear layer, relu; the normalisation and its count of batches; the other linear layer.
+    assert sum(counts[0]) == sum(counts[1][len(counts[0]) :]) and len(counts[1]) == len(counts[0]) + 1 and counts[1] == counts[3]
+
+
+def test_a_lazy_module_that_cannot_be_made():
+    module = nn.Sequential(nn.LazyConv2d(4, 1))
+
+    def fn(x):
+        try:
+            return module(x)
+        except (RuntimeError, ValueError) as e:
+            return x.sin(), str(e)
+
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(2):
+        found, expected = compiled(t(0, 3)), fn(t(0, 3))
+        assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
+    assert torch.equal(compiled(t(0, 1, 3, 2, 2)), fn(t(0, 1, 3, 2, 2))) and type(module[0]) is nn.Conv2d

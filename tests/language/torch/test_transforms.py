@@ -289,6 +289,43 @@ def gradients_for_each_sample():
     return fn, model
 
 
+def classes(*rows):
+    return t(*rows).abs().mul(10).long() % 3
+
+
+@table.program(tolerance=1e-5, args=lambda place: (t(place), classes(place, 3)))
+def gradients_of_losses_with_a_target_for_each_sample():
+    linear = nn.Linear(4, 3)
+    linear.weight.data, linear.bias.data = t(2, 3, 4), t(3, 3)
+    params = {k: v.detach() for k, v in linear.named_parameters()}
+
+    def fn(x, y):
+        def loss_of_one(params, a, b):
+            return F.cross_entropy(functional_call(linear, params, (a,)), b)
+
+        def loss_of_a_row(params, a, b):
+            return F.cross_entropy(functional_call(linear, params, (a[None],)), b[None]), b
+
+        def picked(a, b):
+            return a.log_softmax(0)[b] + a.gather(0, b[None])[0] + F.embedding(b, a[:, None]).sum()
+
+        each = vmap(grad(loss_of_one), in_dims=(None, 0, 0))(params, x, y)
+        with_more = vmap(grad(loss_of_a_row, has_aux=True), in_dims=(None, 0, 0))(params, x, y)
+        return each, with_more, vmap(grad(picked))(x, y), vmap(jacrev(picked))(x, y)
+
+    return fn, linear
+
+
+@table.program(tolerance=1e-6, args=lambda place: (t(place, 4), classes(place, 3)[0]))
+def gradients_of_a_loss_with_one_target():
+    w = t(5, 3, 4)
+    return lambda x, y: (grad(lambda w: F.cross_entropy(w @ x, y))(w), jvp(lambda x: F.nll_loss(w @ x, y), (x,), (x,)), grad_and_value(grad_of_one)(w, x, y)), w
+
+
+def grad_of_one(w, x, y):
+    return grad(lambda w: F.cross_entropy(w @ x, y))(w).square().sum() * y
+
+
 @table.program(tolerance=1e-5)
 def an_ensemble():
     models = [net() for _ in range(3)]

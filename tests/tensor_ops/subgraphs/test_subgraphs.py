@@ -210,8 +210,8 @@ def test_a_region_is_one_node_of_the_graph_around_it() -> None:
 
 def test_equal_regions_share_a_module() -> None:
     interp = interpreter(X, Y)
-    for fn in (step, step, lambda a, b: a * b):
-        nested(interp, fn, [X, Y])
+    first, second, third = map(nested_compile_region, (step, step, lambda a, b: a * b))
+    run(interp, lambda a, b: (first(a, b), second(a, b), third(a, b)), X, Y)
     assert len(interp.trace.recorder.nested.modules) == 2 and operators(interp.trace.recorder).count("invoke_subgraph") == 3
 
 

@@ -102,7 +102,8 @@ def _caught(classes: Any) -> tuple:
 def CHECK_EXC_MATCH(interp: Interp, f: Frame, arg: int) -> None:
     classes = f.stack.pop()
     _caught(classes)
-    f.stack.append(issubclass(type(f.stack[-1]), classes))
+    # By the MRO: CPython does not ask a metaclass.
+    f.stack.append(is_a(f.stack[-1], classes))
 
 
 def CHECK_EG_MATCH(interp: Interp, f: Frame, arg: int) -> None:
@@ -128,7 +129,7 @@ def CHECK_EG_MATCH(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def _wrapped(exc: BaseException) -> BaseExceptionGroup:
-    return ExceptionGroup("", [exc]) if is_a(exc, Exception) else BaseExceptionGroup("", [exc])
+    return ExceptionGroup("", (exc,)) if is_a(exc, Exception) else BaseExceptionGroup("", (exc,))
 
 
 def PREP_RERAISE_STAR(interp: Interp, f: Frame, arg: int) -> None:
@@ -187,13 +188,26 @@ def _bound(interp: Interp, obj: Any, name: str) -> Any:
 
 def BEFORE_WITH(interp: Interp, f: Frame, arg: int) -> Frame | None:
     manager = f.stack.pop()
-    enter, leave = _bound(interp, manager, "__enter__"), _bound(interp, manager, "__exit__")
-    if enter is MISSING:
-        raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol")
-    if leave is MISSING:
-        raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol (missed __exit__ method)")
-    f.stack.append(leave)
-    return interp.call(f, enter, [])
+    methods: dict[str, Any] = {}
+    for name, text in _OF_MANAGERS:
+        methods[name] = _bound(interp, manager, name)
+        if methods[name] is MISSING:
+            raise TypeError(_no_manager(interp, text, type(manager)))
+    f.stack.append(methods["__exit__"])
+    return interp.call(f, methods["__enter__"], [])
+
+
+_NO_MANAGER = "'{name}' object does not support the context manager protocol"
+_METHODS = (("__enter__", _NO_MANAGER), ("__exit__", f"{_NO_MANAGER} (missed __exit__ method)"))
+# In the order in which CPython looks for them, with the text of the error if there is none.
+_OF_MANAGERS = [(name, CURRENT.worded(text)) for name, text in (reversed(_METHODS) if CURRENT.looks_for_exit_first else _METHODS)]
+_ASYNCHRONOUS = " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+
+
+def _no_manager(interp: Interp, text: str, t: type) -> str:
+    asynchronous = "{hint}" in text and all([special_method(interp.trace, t, name) is not MISSING for name in ("__aenter__", "__aexit__")])
+    module = "" if t.__module__ in ("builtins", "__main__") else f"{t.__module__}."
+    return text.format(name=t.__name__, full_name=f"{module}{t.__qualname__}", hint=_ASYNCHRONOUS if asynchronous else "")
 
 
 def WITH_EXCEPT_START(interp: Interp, f: Frame, arg: int) -> Frame | None:

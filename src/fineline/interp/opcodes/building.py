@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fineline.builtins.containers import map_of, set_of
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
@@ -16,7 +17,7 @@ from fineline.frames.opcode_families import family
 from fineline.fx.recorder import NotForGraph
 from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access
-from fineline.objects.type_info import type_info
+from fineline.objects.type_info import MISSING, special_method, type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tracing.interp import Interp
@@ -132,7 +133,12 @@ def LIST_TO_TUPLE(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def LIST_EXTEND(interp: Interp, f: Frame, arg: int) -> Frame | None:
-    return interp.call(f, list.extend, [f.stack[-arg - 1], f.stack.pop()], None, interp.discard)
+    items = f.stack.pop()
+    if type(items) not in (list, tuple):
+        ways = [special_method(interp.trace, type(items), name) for name in ("__iter__", "__getitem__")]
+        if all([way is MISSING for way in ways]) and not is_a(items, InterpretedGenerator):
+            raise TypeError(f"Value after * must be an iterable, not {type(items).__name__}")
+    return interp.call(f, list.extend, [f.stack[-arg], items], None, interp.discard)
 
 
 def SET_UPDATE(interp: Interp, f: Frame, arg: int) -> Frame | None:
@@ -187,11 +193,11 @@ def UNPACK_SEQUENCE(interp: Interp, f: Frame, arg: int) -> Frame | None:
         if len(seq) == arg:
             f.stack.extend(reversed(seq))
             return None
-        raise ValueError(
-            f"too many values to unpack (expected {arg})"
-            if len(seq) > arg
-            else f"not enough values to unpack (expected {arg}, got {len(seq)})"
-        )
+        if len(seq) < arg:
+            raise ValueError(f"not enough values to unpack (expected {arg}, got {len(seq)})")
+        text = "too many values to unpack (expected {n})"
+        # Of no other type does C tell the number.
+        raise ValueError((CURRENT.worded(text) if t in (tuple, list) else text).format(n=arg, got=len(seq)))
     if not is_a(seq, (Tensor, InterpretedGenerator)) and not hasattr(t, "__iter__") and not hasattr(t, "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {t.__name__} object")
     return interp.call(f, protocols.unpack, [seq, arg], None, Delivery(_spread))

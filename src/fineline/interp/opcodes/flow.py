@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fineline.builtins.containers import length
 from fineline.builtins.iteration import TUPLES_OF, Stepped, iterate, read_item, step_eagerly
+from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.exception_slots import STOP_VALUE
 from fineline.frames.frame import NULL, Frame, InterpretedGenerator
@@ -223,7 +224,8 @@ def _jump_if(wanted: bool, keep: bool) -> Handler:
                 return jump_kept.of(truth, interp, f, v)
             return interp.call(f, protocols.truth_of, [v], None, jump_kept) if interp.trace.active else interp.finish(f, bool(v), jump_kept)
         s.pop()
-        if interp.trace.active and (is_a(v, Tensor) or type(v) in SYMBOLIC):
+        # Function modes see the truth of a tensor.
+        if interp.trace.active and (type(v) in SYMBOLIC or (is_a(v, Tensor) and not interp.nested.modes)):
             known = assume(interp, f, v, *((arg, f.ip) if wanted else (f.ip, arg)))
             if known is not None:
                 f.ip = arg if known is wanted else f.ip
@@ -342,8 +344,9 @@ def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
     back = f.back
     if back is None:
         raise Finished(value)
-    # A list drops its items from the end, but a frame drops its variables from the first.
-    f.local.reverse()
+    if CURRENT.drops_the_first_first:
+        # A list drops its items from the end.
+        f.local.reverse()
     interp.frame = back
     if f.then is None:
         back.stack.append(value)

@@ -57,7 +57,8 @@ def _end(info: CodeInfo, start: int) -> int | None:
 
 def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
     """Starts a condition whose first part is ``v``, on which ``f`` is about to jump; returns None if this is not such a condition."""
-    if interp.nested.condition is not None or interp.nested.opaque is not None or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
+    nested = interp.nested
+    if nested.condition is not None or nested.opaque is not None or nested.modes or is_a(interp.trace.recorder, Part) or interp.options.force_graph_breaks:
         return None
     possible = unknown(v) or (is_a(v, Tensor) and (unbacked.readable(interp, v) or (interp.backing.switches and v.numel() == 1)))
     start = f.ip - 1
@@ -66,7 +67,7 @@ def merge(interp: Interp, f: Frame, v: Any, wanted: bool) -> Frame | None:
         return None
     if not interp.backing.may_be_symbolic:
         raise Restart("FL502", "a condition on a tensor's value, of which some ways raise")
-    merged = interp.nested.condition = IfConversion(interp, f, start, end)
+    merged = nested.condition = IfConversion(interp, f, start, end)
     return merged.condition(interp, f, v, (start, wanted)) or f
 
 

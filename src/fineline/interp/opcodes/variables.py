@@ -14,9 +14,9 @@ from fineline.interp.opcodes import blocks as blocks  # its import registers its
 from fineline.objects.attribute_errors import LOAD_ATTR, LOAD_METHOD
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import delete_attr, store_attr
-from fineline.objects.introspection import global_value, load_cell
+from fineline.objects.introspection import cell_is_empty, find_cell, global_value
 from fineline.tracing.interp import Interp
-from fineline.tracing.mutation_log import EMPTY, contents
+from fineline.tracing.mutation_log import EMPTY
 
 
 # -- stack and constants ---------------------------------------------------------------------------------------------
@@ -101,19 +101,10 @@ def _unbound(f: Frame, arg: int) -> Exception:
 
 
 def LOAD_DEREF(interp: Interp, f: Frame, arg: int) -> None:
-    cell = f.local[arg]
-    try:
-        f.stack.append(load_cell(interp, cell))
-        return
-    except ValueError:
-        pass  # The error below has no context: the user's code raised no ValueError.
-    if interp.trace.active and cell in interp.trace.sources and not interp.trace.mutations.wrote(cell):
-        interp.trace.guards.check(interp.trace.sources[cell], "predicate", (_cell_is_empty, "is an empty cell"), "empty")
-    raise _unbound(f, arg)
-
-
-def _cell_is_empty(cell: types.CellType) -> bool:
-    return contents(cell) is EMPTY
+    value = find_cell(interp, f.local[arg])
+    if value is EMPTY:
+        raise _unbound(f, arg)
+    f.stack.append(value)
 
 
 def _write_cell(interp: Interp, cell: types.CellType) -> None:
@@ -131,7 +122,7 @@ def STORE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
 def DELETE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
     cell = f.local[arg]
     _write_cell(interp, cell)
-    if _cell_is_empty(cell):
+    if cell_is_empty(cell):
         raise _unbound(f, arg)
     del cell.cell_contents
 

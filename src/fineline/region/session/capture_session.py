@@ -54,6 +54,7 @@ from fineline.region.session.retry import given_up, make_outside, move_out, star
 from fineline.region.session.rollback import Checkpoint, amid_transforms, may_restart
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
+from fineline.region.sharing.adoption import Offer
 from fineline.report.events import Detail, Event, ShownRule
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.backing import FakeBacking, LiveBacking, computing
@@ -108,23 +109,28 @@ class CaptureSession:
         self.call = (args, kwargs)
         self.shape = CallShape(len(args), tuple(kwargs))
         self.checkpoint = Checkpoint(hidden=mode.captures)
-        self.interp = interp = self._interpreter(args, kwargs)
-        self.ways = Continuations(region, interp, entry_point.passed)
-        self.beginning: Beginning = interp.backing.hold(functools.partial(begin_at, interp, region.fn, entry_point, args, kwargs))
+        self.interp = interp = region.watch.interpreter(region.options, region.lessons, self)
+        try:
+            self._set_up(args, kwargs)
+            self.ways = Continuations(region, interp, entry_point.passed)
+            self.beginning: Beginning = interp.backing.hold(functools.partial(begin_at, interp, region.fn, entry_point, args, kwargs))
+        except BaseException:
+            interp.nested.restore_function_modes()
+            raise
         if thrown is not None:
             interp.eager.result, self.beginning = None, self.beginning._replace(thrown=thrown)
 
-    def _interpreter(self, args: tuple, kwargs: dict) -> Interpreter:
-        """Returns an interpreter for the session."""
-        region, entry_point, mode = self.region, self.entry_point, self.mode
-        interp = region.watch.interpreter(region.options, region.lessons, self)
+    def _set_up(self, args: tuple, kwargs: dict) -> None:
+        """Sets up the interpreter for the session."""
+        region, entry_point, mode, interp = self.region, self.entry_point, self.mode, self.interp
+        interp.trace.active = mode.captures
+        interp.nested.take_function_modes(interp.trace, region.lessons.sets_device)
         interp.tensors.shows_layouts = region.graphs.are_seen
+        interp.tensors.arrays.from_anywhere = entry_point is region.entry
         interp.trace.mutations.ahead = region.state.take_cached_calls()
         interp.rules = rules_now(region.options.policy, interp.fired)
         interp.tensors.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
-        if not mode.captures:
-            interp.trace.active = False
-        elif not mode.live and not amid_transforms(entry_point is region.entry):
+        if mode.captures and not mode.live and not amid_transforms(entry_point is region.entry):
             symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or entry_point.draws)
             interp.trace.symbols = symbols
             # Without graph breaks, all effects of the call can be undone.
@@ -138,7 +144,6 @@ class CaptureSession:
         if state is not None and state.serves_iterations:
             # The iterations of a loop bring more and more keys, and each would be captured.
             interp.varying.few_keys = 1
-        return interp
 
     def go(self) -> Any:
         """Runs the session; returns the result of the call, or a continuation for the caller to run."""
@@ -157,6 +162,7 @@ class CaptureSession:
             self.fallback = functools.partial(self.region.run_eagerly, self.entry_point, *self.call, e)
         finally:
             self.interp.eager.pause.end()
+            self.interp.nested.restore_function_modes()
         while self.fallback is not None:
             # This session is over, and another function runs the rest.
             self._release()
@@ -224,7 +230,9 @@ class CaptureSession:
             try:
                 with computing(interp):
                     writer.returns(value)
+                    offer = Offer(region, self.entry_point, self.shape, interp)
                     keep(region, self.entry_point, self.shape, writer, None, False)
+                    offer.make()
             finally:
                 writer.rebuild.close()
             self.kept = True
@@ -308,28 +316,31 @@ class CaptureSession:
         declared = self._allow_break(interp, f, graph_break, place)
         if graph_break.error == STOPS:
             return self._stop_in_debugger(graph_break, place)
+        offer = Offer(self.region, self.entry_point, self.shape, interp)
         self._note_break(f, graph_break, place)
         if self.ways.graph_breaks >= MOST_BREAKS:
             interp.fail("FL428", f"over {MOST_BREAKS} graph breaks in one call, the last because {graph_break.reason}", False)
             return interp.beyond(graph_break)
-        end = self._end_segment(f, graph_break, place, declared)
+        end = self._end_segment(f, graph_break, place, declared, offer)
         if end is None:
             # Not in `_end_segment`, where an error of the call would get an exception of fineline as its context.
+            drop_variables(interp.exceptions.handled, f)
             return interp.beyond(graph_break)
         snapshot, after, failed = end.snapshot, end.after, end.failed
         snapshot.pass_on()
         settle(interp, graph_break, end.writer.rebuild.built)
         interp.trace.forget()
-        if interp.exceptions.handled is not None:
-            drop_variables(interp.exceptions.handled, f)
+        drop_variables(interp.exceptions.handled, f)
         del end
+        interp.nested.restore_function_modes()
         try:
             value = interp.beyond(graph_break)
         except BaseException as e:
             interp.tensors.known.clear()
             self._begin(failed, snapshot, e, "failure")
             raise
-        after.entry_point.observe((*snapshot.roots, value), {})
+        with torch._C.DisableTorchFunction():
+            after.entry_point.observe((*snapshot.roots, value), {})
         interp.tensors.known.carry(graph_break.fn, interp.trace.recorder.writes.storages)
         self._begin(after, snapshot, value, "result")
         return value
@@ -375,7 +386,7 @@ class CaptureSession:
             where = unseen if unseen[1] else place
             self.region.reports.note(Event("skipped", graph_break.error, graph_break.reason, *where, graph_break.rule, detail={"stack": frames}))
 
-    def _end_segment(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool) -> SegmentEnd | None:
+    def _end_segment(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool, offer: Offer) -> SegmentEnd | None:
         """Writes and adds the program of the segment that ends at a graph break; returns None if nothing more is captured."""
         region, interp = self.region, self.interp
         end = SegmentEnd(region, interp, self.ways, graph_break, place, declared)
@@ -387,6 +398,7 @@ class CaptureSession:
             with computing(interp):
                 keep(region, self.entry_point, self.shape, end.writer, declared, interp.eager.outside == "skipped")
             end.add_entry_points(f)
+            offer.make(*end.ways_on())
             if not interp.backing.real:
                 end.vary()
                 self._leave(end.snapshot, functools.partial(self._now, *self.call))
@@ -436,6 +448,10 @@ class CaptureSession:
         begin_segment(interp)
         earlier.guards.close()
         self.checkpoint = Checkpoint()
+        leaves = way is not None and way.entry_point.stretch is not None and way.entry_point.stretch.leaves_function
+        eager = leaves or None in SCOPE.blocks or watching() is not None
+        if way is not None and not eager:
+            interp.nested.take_function_modes(interp.trace, self.region.lessons.sets_device)
         if way is None:
             interp.trace.active = False
             self.ended = True
@@ -448,8 +464,7 @@ class CaptureSession:
         guard_iterated(interp, containers)
         interp.trace.made.update(decomposed)
 
-        leaves = entry_point.stretch is not None and entry_point.stretch.leaves_function
-        if leaves or None in SCOPE.blocks or watching():
+        if eager:
             interp.trace.active, interp.eager.resumes = False, True
             entry_point.run_eagerly_after()
             self.ended = True

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
-from fineline.codegen.continuation import running_call
 from fineline.codegen.residual_program import ResidualWriter
 from fineline.region.descriptions import describe_guards, place_of
 from fineline.region.entry_point import CallShape, EntryPoint
@@ -25,6 +24,10 @@ def keep(
     skips the code that runs at it.
     """
     recorder = writer.trace.recorder
+    if region.ranks is not None and region.ranks.is_open:
+        # Before the backend compiles, which may take longer on one rank than on another.
+        ending = "the segment ends at a graph break" if declared is not None else "the segment ends with the call"
+        region.ranks.compare(recorder.graph, region.reports.events, ending)
     n, places, least = recorder.calls, recorder.places, region.graphs.min_operators
     few = n < least and not (declared or entry_point.declared)
     small = n > 0 and (recorder.traits.only_state or few)
@@ -50,11 +53,7 @@ def keep(
     detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
     region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
     entry_point.add(shape, segment, "skipped" if skipped else "eager")
-    # Where paths through the code meet, the number of programs says little about the region; and a call that is captured again counts
-    # once, after however many graph breaks it is.
-    first = entry_point is region.entry
-    if first or (entry_point.segments[1:] and not entry_point.met):
-        region.budget.spend(running_call(), again=first)
+    region.count_program(entry_point)
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: object) -> Callable:

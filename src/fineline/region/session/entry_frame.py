@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 from typing import Any
 
+import torch
+
 from fineline.bytecode.code import CODES
 from fineline.frames.frame import NULL, Frame
 from fineline.guards.source import Source
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
+from fineline.tracing.identity_guards import has_hidden_state
 from fineline.tracing.interp import Interp
+from fineline.tracing.recreated_classes import CLASS_MRO
 from fineline.tracing.segment_trace import SegmentTrace
 
 
@@ -21,7 +26,7 @@ def _call(fn, args, kwargs):  # type: ignore[no-untyped-def]
 def entry_frame(interp: Interp, fn: Any, args: tuple, kwargs: dict) -> Frame:
     """Returns a frame that is about to call ``fn(*args, **kwargs)``; arguments that the function never reads get no guard."""
     trace = interp.trace
-    trace.pin(fn, getattr(fn, "__name__", type(fn).__name__)) if not is_a(fn, types.MethodType) else _pin_method(trace, fn)
+    register_callable(trace, fn)
     unread = unread_parameters(fn, len(args), tuple(kwargs))
     names = parameter_names(fn, len(args))
     positional = []
@@ -41,10 +46,31 @@ def entry_frame(interp: Interp, fn: Any, args: tuple, kwargs: dict) -> Frame:
     return Frame(info, interp.link(info), function.__globals__, function.__builtins__, local, None)
 
 
-def _pin_method(trace: SegmentTrace, fn: types.MethodType) -> None:
-    trace.pin(fn.__func__, fn.__func__.__qualname__)
-    trace.pin(fn.__self__, "self")
-    trace.fresh(fn)
+def instance_of(fn: Any) -> Any:
+    """Returns the object in whose place an equal one may be, with the same programs: an instance of a class, or a function; None if there is none."""
+    v = fn.__self__ if is_a(fn, types.MethodType) else fn
+    return v if is_a(v, types.FunctionType) or _shows_all(v) else None
+
+
+def _shows_all(v: Any) -> bool:
+    """Returns whether guards can compare ``v`` with another object of its class: all classes on its MRO are written in Python."""
+    alone = is_a(v, (type, torch.Tensor, enum.Enum)) or has_hidden_state(v)
+    return not alone and all([is_users_class(cls) for cls in CLASS_MRO.__get__(type(v))[:-1]])
+
+
+def register_callable(trace: SegmentTrace, fn: Any) -> None:
+    """Makes a region's callable known to a trace: a constant, but for the instance in it."""
+    instance, name = instance_of(fn), getattr(fn, "__name__", type(fn).__name__)
+    if is_a(fn, types.MethodType):
+        trace.pin(fn.__func__, fn.__func__.__qualname__)
+        trace.fresh(fn)
+        name = "self"
+        if instance is None:
+            trace.pin(fn.__self__, name)
+    elif instance is None:
+        trace.pin(fn, name)
+    if instance is not None:
+        trace.instance(instance, name)
 
 
 def _unread(trace: SegmentTrace, v: Any, src: Source) -> Any:

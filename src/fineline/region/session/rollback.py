@@ -10,6 +10,7 @@ from fineline.guards.facts import storage_of
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
+from fineline.torch_facts.function_modes import mode_stack, set_stack
 from fineline.torch_facts.random_state import put_back
 from fineline.torch_facts.thread_state import hidden_states, leave_dual_levels, put_back_hidden, restore
 
@@ -46,6 +47,7 @@ class Checkpoint:
         """``hidden``: whether to save the states that show only by their effects."""
         self._hidden = hidden_states() if hidden else None
         self._blocks = SCOPE.blocks
+        self._modes = mode_stack()
 
     def take_back(self, interp: Interpreter) -> None:
         """Restores all state to the start of the newest segment; a capture on fakes has no other effect.
@@ -65,3 +67,5 @@ class Checkpoint:
         # Other threads draw from the same generators: their draws stay if the capture itself cannot have drawn.
         if interp.backing.may_have_drawn():
             put_back(interp.trace.state.random)
+        interp.nested.modes.clear()
+        set_stack(self._modes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 from fineline.codegen.frame_snapshot import Snapshot
 from fineline.codegen.residual_program import ResidualWriter
@@ -74,6 +76,11 @@ class SegmentEnd:
 
     def _entry_points(self) -> list[EntryPoint]:
         return [self.after.entry_point] if self.failed is None else [self.after.entry_point, self.failed.entry_point]
+
+    def ways_on(self) -> tuple[Callable[..., Any] | None, tuple[Way, ...]]:
+        """Returns the function that makes the eager call at the graph break, and the ways on after it."""
+        assert self.writer.continuation is not None
+        return self.writer.continuation.through, (self.after,) if self.failed is None else (self.after, self.failed)
 
     def add_entry_points(self, f: Frame) -> None:
         """Adds the entry points to those of the region, with the known facts. ``f``: the frame that breaks the graph."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterator
-from operator import itemgetter
-from types import CellType, FunctionType
+from operator import attrgetter
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,26 +19,31 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_access import may_compare
 from fineline.objects.c_calls import describe as describe_native
 from fineline.objects.deferred_texts import make_first
-from fineline.policy.rule import BUILT_IN, Rule
+from fineline.objects.lru_caches import LRU_TYPE
+from fineline.policy.rule import BUILT_IN, MARK, Rule
 from fineline.policy.selector import describe
+from fineline.stacks import is_library
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
 from fineline.torch_facts.releases import APPLY
 from fineline.torch_facts.unguarded_sizes import Foresight
-from fineline.tracing.identity_guards import identify, known_code
+from fineline.tracing.identity_guards import BOUND, identify, known_code
 from fineline.tracing.interp import Call, Interp
-from fineline.tracing.mutation_log import EMPTY, contents
-from fineline.tracing.plain_values import SINGLETONS, is_value
+from fineline.tracing.mutation_log import EMPTY, Met, contents, is_plain_class
+from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
 # A function with only PyTorch's mark may change something this many times, for example fill a table at its first call. After that, it
 # always breaks the graph.
 MOST_CHANGES = 3
+# The most objects among which a tensor is looked for.
+MOST_SEARCHED = 10_000
+_FUNCTIONS = frozenset({FunctionType, ModuleType, type, LRU_TYPE})
 
 
 class OpaqueCall:
@@ -49,18 +54,20 @@ class OpaqueCall:
         self.fn = fn
         self.rule = rule
         self.given = given
+        # Whether the function has PyTorch's mark, which promises less than a rule.
+        self.lenient = rule.scope == BUILT_IN or _marked_by_torch(interp, fn)
         self.before = list(parts(given))
         inputs = list(tensors(given))
         self.known = IdentitySet(inputs)
         self.versions = [(t, interp.backing.memory(interp, t)._version) for t in inputs if not t.is_inference()]
         # Each read of the function must go through the mutation log again, which notes it in ``met``.
         self.expanded = trace.containers.guard_again()
-        self.met: list[tuple[str, Any, str]] = []
+        self.met: list[Met] = []
         trace.mutations.met = self.met
         trace.namespaces.global_values.clear()
         # The frame of the function, if it is a Python function.
         self.frame: Frame | None = None
-        # Whether it has run an operator, and whether it has read the numbers in a tensor: then results that are not tensors depend on them.
+        # Whether it has run an operator, and whether it may have read the numbers in a tensor: then results that are not tensors depend on them.
         self.ran = self.read = False
         # Whether the sizes of its result cannot be known before it runs.
         self.unmeasured = False
@@ -85,12 +92,16 @@ class OpaqueCall:
         """Returns a text about what the function did and a single node cannot represent; None if there is nothing."""
         containers = IdentitySet(self.before)
         # Writes come first, because "changes" sorts before "reads".
-        for verb, src, text in sorted(self.met, key=itemgetter(0)):
-            if verb == "changes":
+        for met in sorted(self.met, key=attrgetter("verb")):
+            # A library's function may replace a table by a copy of it at each call (einx). The node finds the same contents then, and
+            # the program replaces the table too.
+            if self.lenient and met.is_renewal:
+                continue
+            if met.verb == "changes":
                 self.changed = True
-                return f"it changes {text}"
-            if src.value not in containers:
-                return f"it reads {text}, which the captured code has changed before"
+                return f"it changes {met.text}"
+            if met.src.value not in containers:
+                return f"it reads {met.text}, which the captured code has changed before"
         after = list(parts(self.given))
         if len(after) != len(self.before) or not all([a is b for a, b in zip(after, self.before, strict=True)]):
             return "it changes a container that it is given"
@@ -104,7 +115,8 @@ class OpaqueCall:
         for t in tensors([*args, *(kwargs or {}).values()]):
             self.check(interp, t)
         sizes = interp.tensors.foreseen(interp, fn, args, kwargs) if kind == "op" else Foresight.FORESEEN
-        self.read = self.read or kind == "data" or sizes is Foresight.BY_DATA
+        if kind == "data" or sizes is Foresight.BY_DATA:
+            self.reads_numbers()
         self.unmeasured = self.unmeasured or sizes in (Foresight.UNFORESEEN, Foresight.WATCHED)
         if not interp.backing.real and kind == "data":
             raise Restart("FL515", f"{describe(self.fn)} reads the numbers in a tensor")
@@ -116,6 +128,10 @@ class OpaqueCall:
         if (text := reaches_out(fn, args, lambda obj: obj in interp.trace.made or any([obj is o for o in self.own]))) is not None:
             self.breaks(interp, f"it calls {describe_native(called(fn, args)[0])}, which {text}", unchecked=True)
 
+    def reads_numbers(self) -> None:
+        """Notes that the function reads the numbers in a tensor."""
+        self.read = self.unmeasured = True
+
     def check(self, interp: Interp, t: Tensor) -> None:
         if t not in self.known:
             src = interp.trace.sources.get(t)
@@ -123,20 +139,23 @@ class OpaqueCall:
             self.breaks(interp, f"it uses the tensor {name}, which is not one of its arguments")
 
     def breaks(self, interp: Interp, text: str, unchecked: bool = False) -> None:
-        """Raises an error about a broken contract; if the function has only PyTorch's mark, which promises less, it will break the graph instead.
+        """Raises an error about a broken contract; if the mark is PyTorch's only, or a library's, which promise less, the function will break the graph.
 
         ``unchecked``: do so also if the function has both PyTorch's mark and fineline's, as under `install`.
         """
-        if self.rule.scope != BUILT_IN and not (unchecked and _marked_by_torch(interp, self.fn)):
+        if not _is_of_library(interp, self.fn, self.rule) and not (unchecked and _marked_by_torch(interp, self.fn)):
             raise broken(interp, self.fn, self.rule, text)
         if is_a(self.fn, FunctionType):
             # On fake tensors the change has had no effect; it is counted when it happens on the real tensors.
             interp.lessons.functions.broken_contracts[self.fn.__code__] += interp.backing.real if self.changed else MOST_CHANGES
         interp.fail("FL107", _but(self.fn, text), False)
 
-    def given_by(self, interp: Interp, fn: Any, value: Any) -> None:
-        """Notes the result ``value`` of ``fn``, a C call that capture does not know."""
+    def given_by(self, interp: Interp, graph_break: GraphBreak, value: Any) -> None:
+        """Notes the result ``value`` of a C call that capture does not know."""
+        fn = graph_break.fn
         self.read = True
+        # No size comes from a tensor's numbers by a call that is given no tensor, such as one that looks up a cache.
+        self.unmeasured = self.unmeasured or _may_reach_tensor([fn, graph_break.args_, graph_break.kwargs])
         self.own.append(value)
         if is_a(fn, type) and type(value) is fn:
             interp.trace.made.add(value)
@@ -148,6 +167,30 @@ class OpaqueCall:
             self.known.add(t)
             interp.trace.made.add(t)
         return value
+
+
+def _may_reach_tensor(values: list) -> bool:
+    """Returns whether C may find a tensor, or what C made from one, in ``values``, their contents and their attributes."""
+    seen, ahead = IdentitySet(), values
+    while ahead:
+        value = ahead.pop()
+        t = type(value)
+        if value in seen or t in _FUNCTIONS or t in SINGLETONS or t in VALUES:
+            continue
+        if len(seen) > MOST_SEARCHED or is_a(value, Tensor):
+            return True
+        seen.add(value)
+        if is_a(value, (tuple, list, set, frozenset)):
+            ahead += value
+        elif is_a(value, dict):
+            ahead += [*dict.keys(value), *dict.values(value)]
+        elif t in BOUND:
+            ahead.append(value.__self__)
+        elif not is_a(value, (SimpleNamespace, *PINNED)) and not is_plain_class(t):
+            return True
+        if t is SimpleNamespace or (is_users_class(t) and t.__dictoffset__):
+            ahead.append(object.__getattribute__(value, "__dict__"))
+    return False
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
@@ -192,6 +235,8 @@ def call_allowed(call: Call, rule: Rule) -> Frame | None:
     # PyTorch's mark of an autograd.Function does not promise enough for one node.
     if interp.nested.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
         return interp.call_plainly(call.frame, fn, call.args, call.kwargs, call.then)
+    if interp.nested.modes:
+        raise call.graph_break("FL503", _but(fn, "a function mode is on, which sees the operators inside"))
     if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.functions.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(call.trace, fn)
         raise call.graph_break("FL107", _but(fn, "it has not kept the contract before"))
@@ -201,7 +246,7 @@ def call_allowed(call: Call, rule: Rule) -> Frame | None:
     try:
         return _run_once(call, rule)
     except Unfit as e:
-        if rule.scope != BUILT_IN:
+        if not _is_of_library(interp, fn, rule):
             raise broken(interp, e.fn, rule, str(e)) from None
         raise call.graph_break("FL107", _but(e.fn, str(e))) from None
 
@@ -209,6 +254,14 @@ def call_allowed(call: Call, rule: Rule) -> Frame | None:
 def _marked_by_torch(interp: Interp, fn: Any) -> bool:
     """Returns whether a function carries the mark of PyTorch's ``allow_in_graph``, which checks nothing."""
     return interp.rules is not None and id(fn) in interp.rules.allowed_by_torch
+
+
+def _is_of_library(interp: Interp, fn: Any, rule: Rule) -> bool:
+    """Returns whether the mark of a function is PyTorch's only, or a library has set it by PyTorch's name (under `install`, a rule as the user's).
+
+    The user cannot mend what a library marks.
+    """
+    return rule.scope == BUILT_IN or (rule.scope == MARK and is_library(rule.place.rpartition(":")[0]) and _marked_by_torch(interp, fn))
 
 
 class Unfit(Exception):
@@ -312,7 +365,7 @@ def _verify(interp: Interp, opaque: OpaqueCall, result: Any, twin: tuple) -> Non
     """Runs the function again on the same inputs, and reports a broken contract if the result differs (option ``verify``)."""
     ((args, kwargs), state), now = twin, torch.get_rng_state()
     torch.set_rng_state(state)
-    with torch._C.DisableTorchFunction():
+    with torch._C.DisableTorchFunction(), interp.trace.mutations.unchanged():
         other = opaque.fn(*args, **kwargs)
     torch.set_rng_state(now)
     ours, theirs = list(leaves(result)), list(leaves(other))
@@ -343,7 +396,7 @@ def _done(interp: Interp, f: Frame, result: Any, then: Delivery | None, opaque: 
             return interp.finish(f, result, then)
     _fresh(trace, result)
     interp.tensors.record(interp, "call_function", named(target), *fx, result)
-    if opaque.unmeasured or opaque.read:
+    if opaque.unmeasured:
         trace.recorder.unmeasure(result)
     return interp.finish(f, result, then)
 

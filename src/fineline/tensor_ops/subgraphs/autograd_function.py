@@ -38,6 +38,9 @@ def apply_function(call: Call) -> Frame | None:
     cls, rest = call.args[0], call.args[1:]
     if not trace.active:
         return call.finish(interp.native(cls.apply, tuple(rest), kwargs))
+    if interp.nested.modes:
+        # They see the operators inside, and would see those by which captured code switches gradients off.
+        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL503", f"{cls.__qualname__} is applied where a function mode is on, which sees the operators inside")
     for name in ("forward", "setup_context", "backward", *BEYOND_BACKWARD):
         type_info(trace, cls).look(trace, name)
     forward, setup = cls.forward, cls.setup_context

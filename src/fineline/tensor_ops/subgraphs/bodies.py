@@ -95,6 +95,8 @@ class Bodies:
         levels = retrieve_all_functorch_interpreters()
         if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
             raise NotCapturable("the call stands inside of a transform of torch.func")
+        if interp.nested.modes:
+            raise NotCapturable("the call stands in a function mode, which would see the operators inside")
         self.interp = interp
         self.fakes = interp.backing.body_fakes(rows=bool(levels))
         self.bodies: list[Body] = []

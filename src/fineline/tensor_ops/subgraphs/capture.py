@@ -139,7 +139,7 @@ def capture_subgraph(
 def _reason(e: BaseException, inner: SubInterp) -> NotCapturable:
     """Returns why no graph can hold the code, which has ended with ``e``; raises ``e`` if it must end the capture around it, too."""
     if is_a(e, NotCapturable):
-        found = NotCapturable(e.reason + inner.reached(), e.error, e.rule, e.raised, e.cause)
+        found = type(e)(e.reason + inner.reached(), e.error, e.rule, e.raised, e.cause)
     elif is_a(e, Restart):
         found = NotCapturable(e.text + inner.reached(), cause=e)
     elif is_a(e, GraphBreak):

@@ -20,7 +20,7 @@ from fineline.backends.invoke import undisturbed
 from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
 from fineline.fake.fake_tensors import own_attributes
-from fineline.frames.graph_breaks import ASKED, CaptureAborted, GraphBreak, NotCapturable, Restart
+from fineline.frames.graph_breaks import ASKED, CaptureAborted, Communicates, GraphBreak, NotCapturable, Restart
 from fineline.fx.function_node import Ways, function_node
 from fineline.fx.graph_module import CapturedGraph
 from fineline.identity import IdentitySet
@@ -140,6 +140,11 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
 def _refuse(interp: Interp, cls: Any, args: list, found: NotCapturable) -> None:
     """Raises the restart or the graph break that ended a capture, if a node that runs the whole function would hide it; otherwise returns."""
     cause = found.cause
+    if is_a(found, Communicates) and interp.may_restart():
+        raise Restart("FL515", f"{cls.__qualname__} communicates with other processes")
+    if is_a(found, Communicates) and not differentiated(interp):
+        # A backend that traces through the node would keep the process group itself in its graph.
+        raise GraphBreak(cls.apply, tuple(args), None, "FL511", f"{cls.__qualname__} communicates with other processes")
     if is_a(cause, Restart) and cause.again:
         raise cause
     if is_a(cause, GraphBreak) and not differentiated(interp) and (interp.backing.real or cause.error in ASKED):
@@ -182,6 +187,7 @@ def _usual(interp: Interp, cls: Any, args: list, given: list[Tensor]) -> bool:
         and all([_fixed(a) for a in args if not is_a(a, Tensor)])
         and not transformed()
         and not torch._C._len_torch_function_stack()
+        and not interp.nested.modes
     )
 
 

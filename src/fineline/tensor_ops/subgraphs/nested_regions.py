@@ -73,7 +73,7 @@ def _cell(fn: types.FunctionType) -> types.CellType:
 
 def _fits_here(interp: Interp) -> bool:
     """Returns whether a nested region may become a sub-graph where the interpreter is."""
-    if not interp.trace.active or interp.nested.any() or interp.nested.index_modes or not may_stand(interp, REGION):
+    if not interp.trace.active or interp.nested.any() or interp.nested.index_modes or interp.nested.modes or not may_stand(interp, REGION):
         return False
     # The handlers in the user's code must see the errors of its operators.
     return not handled(interp.frame)

@@ -1,9 +1,13 @@
 """Type parameters and aliases (PEP 695), nested f-strings (PEP 701), and comprehensions in the frame around them (PEP 709)."""
 
+import sys
+
 import pytest
 import torch
 
-from tests.oracle import Program, Table, check
+import fineline
+from fineline.errors import Unsupported
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 
@@ -140,6 +144,56 @@ def graph_breaks_in_comprehensions(x):
     return x * 2, a, b, n
 
 
+def broken(n):
+    fineline.graph_break()
+    return n
+
+
+def variables_of_the_caller():
+    return sorted(sys._getframe(1).f_locals)
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), (2, 3, 0)[place]), recompiles=(1, 2))
+def variables_that_nothing_reads_after_a_comprehension(x, n):
+    for item in range(n):
+        x = x * broken(item + 2)
+    found = [[x * broken(item) for item in range(n)] for k in range(2)]
+    k = {item: k for item in "ab" for k in [broken(1)]}
+    return x, found, k
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place), (2, 3, 0)[place]), recompiles=(1, 2))
+def variables_that_only_a_handler_reads_after_a_comprehension(x, n):
+    k = x + 1
+    try:
+        found = [x / broken(k - 2) for k in range(n)]
+    except ZeroDivisionError:
+        return k * 2
+    except TypeError:
+        found = []
+    try:
+        more = [int("?" * broken(k)) for k in range(n)]
+    except ValueError as e:
+        return found, k * 3, str(e)
+    return found, more
+
+
+@table.snippet(breaks=True)
+def a_generator_that_ends_after_a_comprehension(x):
+    ended = []
+
+    def items():
+        try:
+            yield x + 1
+        finally:
+            ended.append("items")
+
+    g = items()
+    first = next(g)
+    found = [x * broken(g) for g in range(2)]
+    return first, found, [*ended]
+
+
 @table.snippet()
 def names_in_comprehensions(x):
     n = 3
@@ -208,3 +262,20 @@ def errors_thrown_through_delegation(x):
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_python_3_12(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_variables_that_a_callee_looks_up_after_a_comprehension() -> None:
+    """A graph break in the comprehension drops what nothing reads after it, until a function that looks at variables is known."""
+
+    def fn(x, k):
+        item = "saved"  # noqa: F841
+        found = [x * broken(k) for k in range(2) for item in "a"]
+        return found, variables_of_the_caller()
+
+    compiled, x = fineline.compile(fn, backend="eager"), torch.ones(3)
+    with pytest.raises(Unsupported, match="FL439"):
+        compiled(x, x)
+    for k in (x, 3):
+        found, names = compiled(x, k)
+        assert names == ["found", "item", "k", "x"]
+        torch.testing.assert_close(found, [x * 0, x])

@@ -1,12 +1,12 @@
-"""NumPy arrays in captured code: an array computed from constants is a constant, and a tensor made from another array is an input of the graph.
+"""NumPy arrays of constants, and tensors of arrays: an array computed from constants is a constant, and one from outside an input of the graph.
 
 A tensor made from a constant array is a copy of a tensor that the program holds.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,19 +14,17 @@ import torch
 from torch import Tensor
 
 from fineline.bytecode.asynchronous import let_pass
-from fineline.frames.frame import Frame
 from fineline.guards.facts import storage_of
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
 from fineline.numpy_support import np
-from fineline.objects import c_access, c_calls
+from fineline.objects import c_access
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tables import attributes
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.rules import operator_rule
-from fineline.torch_facts.callables import classify_torch
 from fineline.tracing.identity_guards import identify
-from fineline.tracing.interp import Call, Handler, Interp
+from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -49,10 +47,33 @@ MOST = 2**24
 SHARING = (torch.from_numpy, torch.as_tensor, torch.asarray)
 
 
+class TracedArrays:
+    """The arrays of the graph: by stand-in, which dies when the array would in eager code, what is known of it (`arrays.traced`)."""
+
+    def __init__(self) -> None:
+        # A later object at a stand-in's address is another one.
+        self._found: AddressMap[tuple[Callable[[], Any], Any]] = AddressMap()
+
+    def add(self, array: Any, known: Any) -> None:
+        self._found[array] = weakref.ref(array), known
+
+    def get(self, array: Any) -> Any:
+        """Returns what is known of an array; None if it is not a part of the graph."""
+        entry = self._found.get(array)
+        return entry[1] if entry is not None and entry[0]() is array else None
+
+    def __contains__(self, array: object) -> bool:
+        return self.get(array) is not None
+
+
 class Arrays:
     """The arrays of a capture. ``shared``: arrays that share memory with a tensor of the graph, each with this tensor; they cannot be constants."""
 
     def __init__(self) -> None:
+        self.traced = TracedArrays()
+        # Whether a graph may begin with any array from outside. After a graph break, most are what eager code plans with: there it may only
+        # begin with those that have the memory of a tensor. All of them may meet another array of the graph.
+        self.from_anywhere = True
         # Keeps arrays alive so that no other object gets an address that stands for one of them.
         self.alive: list[Any] = []
         self.shared: list[tuple[Any, Tensor]] = []
@@ -79,6 +100,8 @@ class Arrays:
         """Returns whether ``v``, an argument, is the same in each call; guards it where needed."""
         trace = interp.trace
         if type(v) is np.ndarray:
+            if v in self.traced:
+                return False
             known = v in trace.made or (v.base is not None and v.base in trace.made)
             return known and v not in trace.sources and not self.lies_in_shared(v, lambda t: storage_of(t) in trace.recorder.writes.storages)
         if type(v) in (list, tuple):
@@ -120,30 +143,6 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     return (result,)
 
 
-def _call(call: Call) -> Frame | None:
-    # An array that shares memory with a tensor may be the ``out`` of the call.
-    shared = any([type(v) is np.ndarray and call.interp.tensors.arrays.lies_in_shared(v) for v in call.values()])
-    if call.interp.varying.numbers_vary(call.interp, call.frame, call.values()):
-        raise call.graph_break("FL448", f"{c_calls.describe(call.fn)} asks for a number that varies")
-    found = None if shared else computed(call.interp, call.fn, call.args, call.kwargs)
-    if found is not None:
-        return call.finish(found[0])
-    return c_calls.call_c(call)
-
-
-def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
-    """Pushes the result of an operator on constant operands, at least one of them an array; returns whether it did."""
-    found = computed(interp, op, operands, None) if np.ndarray in map(type, operands) else None
-    if found is not None:
-        f.stack.append(found[0])
-    return found is not None
-
-
-def write_item(interp: Interp, a: Any, key: Any, value: Any) -> bool:
-    """Writes ``a[key] = value`` into a constant array; returns whether it did."""
-    return type(a) is np.ndarray and not interp.tensors.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None
-
-
 # -- tensors of arrays ---------------------------------------------------------------------------------------------------
 class _Nth(NamedTuple):
     n: int
@@ -160,12 +159,12 @@ class TensorOf(_Nth):
         return "from_numpy()"
 
     def __get__(self, a: Any, cls: Any = None) -> Any:
-        if not _is_plain(a):
+        if not is_plain(a):
             raise AttributeError("no such tensor")
         return torch.from_numpy(a)
 
 
-def _is_plain(a: Any) -> bool:
+def is_plain(a: Any) -> bool:
     """Returns whether PyTorch takes ``a`` without a warning, and only operators write into its memory (Python code writes into a bytearray's)."""
     holder = a
     while is_a(holder, np.ndarray):
@@ -173,23 +172,14 @@ def _is_plain(a: Any) -> bool:
     return a.flags.writeable and (holder is None or is_a(holder, Tensor))
 
 
-def _tensor(call: Call) -> Frame | None:
-    args = call.args
-    if args and type(args[0]) is np.ndarray and call.trace.active and not _ruled(call.interp, call.fn, args, call.kwargs):
-        found = _of_array(call.interp, call.fn, args[0], args[1:], call.kwargs or {})
-        if found is not None:
-            return call.finish(found)
-    return call.interp.tensors.call(call, classify_torch(call.fn))
-
-
-def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
+def tensor_from(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tensor | None:
     """Returns the tensor that ``fn`` makes of an array, as an input or a node of the graph; None if this would differ from the result of ``fn``."""
     trace = interp.trace
     options = {k: v for k, v in kwargs.items() if v is not None}
     if more or not options.keys() <= {"dtype", "device"} or not all([is_value(v) for v in options.values()]):
         return None
     modes = torch._C._len_torch_function_stack() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    if modes or interp.nested.opaque is not None or not interp.backing.restartable or not _is_plain(a):
+    if modes or interp.nested.modes or interp.nested.opaque is not None or not interp.backing.restartable or not is_plain(a):
         return None
     src, constant = trace.sources.get(a), interp.tensors.arrays.constant(interp, a)
     if constant and fn in SHARING and interp.tensors.arrays.lies_in_shared(a):
@@ -199,7 +189,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     try:
         result = fn(a, **options)
         with computing(interp):
-            held = _copied(a) if constant else torch.from_numpy(a)
+            held = copied(a) if constant else torch.from_numpy(a)
             changes = {k: v for k, v in (("dtype", result.dtype), ("device", result.device)) if v != getattr(held, k)}
             form, given = (Tensor.to, changes) if changes else (Tensor.clone, {})
             copy = form(held, **given)
@@ -207,7 +197,7 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
         let_pass(e)
         return None
     shared = fn in SHARING and not (changes or constant)
-    if not shared and (copy.stride() != result.stride() or _ruled(interp, form, [held], given)):
+    if not shared and (copy.stride() != result.stride() or ruled(interp, form, [held], given)):
         return None
     if constant:
         trace.pin(held, "array")
@@ -225,20 +215,15 @@ def _of_array(interp: Interp, fn: Any, a: Any, more: list, kwargs: dict) -> Tens
     return result
 
 
-def _copied(a: Any) -> Tensor:
+def copied(a: Any) -> Tensor:
     with torch.inference_mode(False):
         return torch.from_numpy(a.copy(order="K"))
 
 
-def _ruled(interp: Interp, fn: Any, args: list, kwargs: Any) -> bool:
+def ruled(interp: Interp, fn: Any, args: list, kwargs: Any) -> bool:
     return interp.rules is not None and operator_rule(interp, fn, args, kwargs) is not None
 
 
-_ARRAY_FUNCTIONS = [*attributes(np, _FUNCTIONS)] + [v for v in vars(np).values() if type(v) is np.ufunc]
-_ARRAY_METHODS = [*attributes(np.ndarray, _METHODS)]
-HANDLERS: Mapping[Any, Handler] = MappingProxyType(
-    {
-        **dict.fromkeys([*_ARRAY_FUNCTIONS, *_ARRAY_METHODS], _call),
-        **dict.fromkeys([torch.tensor, *SHARING], _tensor),
-    }
-)
+# NumPy's functions and methods whose results on constants are constants.
+FUNCTIONS = [*attributes(np, _FUNCTIONS)] + [v for v in vars(np).values() if type(v) is np.ufunc]
+METHODS = [*attributes(np.ndarray, _METHODS)]

@@ -1,0 +1,147 @@
+"""Programs: the guards and the code of a segment, first without the instance that they were captured for, then for one."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from types import CodeType, MethodType
+from typing import Any, NamedTuple
+
+from torch.fx import GraphModule
+
+from fineline.codegen.continuation import Continuation
+from fineline.codegen.deoptimization import RestOfCall
+from fineline.fx.graph_module import CapturedGraph
+from fineline.guards.source import Reads
+from fineline.guards.steps import Step
+from fineline.stacks import PROGRAM
+
+
+class ProgramText:
+    """The source of a segment's code, compiled at its first use: the capturing call does not need it."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name, self.source = name, source
+        self._code: CodeType | None = None
+
+    @property
+    def code(self) -> CodeType:
+        if self._code is None:
+            filename = f"{PROGRAM}{self.name}>"
+            self._code = compile(self.source, filename, "exec")
+            linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
+            weakref.finalize(self, linecache.cache.pop, filename, None)
+        return self._code
+
+
+class Program:
+    """A segment's code, as a function that is made at its first run."""
+
+    def __init__(self, text: ProgramText, constants: Mapping[str, Any], gm: CapturedGraph | None) -> None:
+        self.text, self.constants, self.gm = text, constants, gm
+        self.run: Callable | None = None
+        self.compiled: Callable[[Callable], None] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self.run is None:
+            self.run = self._compile()
+            if self.compiled is not None:
+                self.compiled(self.run)
+        return self.run(*args)
+
+    def _compile(self) -> Callable:
+        namespace = {"math": math, **self.constants}
+        graph = namespace.get("graph")
+        if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
+            # The backend returned the graph itself: the program calls its generated code, not the stand-in that generates it.
+            self.gm.write_code()
+            namespace["graph"] = self.gm.forward
+        exec(self.text.code, namespace)
+        # Removed from its own globals, because the two would refer to each other.
+        run: Callable = namespace.pop("program")
+        return run
+
+
+class OwnParts(NamedTuple):
+    """The parts of a program that belong to its region.
+
+    ``again`` runs the segment, and all code after it, in Python. ``continuation``: the way on after a graph break; None at a return.
+    """
+
+    again: RestOfCall
+    continuation: Continuation | None = None
+
+
+class UnboundProgram:
+    """A compiled segment without the instance, which is the object that calls of the region call, and without the region's own parts.
+
+    The regions of equal callables share it. The guards read the instance as any other object.
+    """
+
+    def __init__(
+        self, text: ProgramText, constants: Mapping[str, Any], own: OwnParts, steps: tuple[Step, ...], instance_at: int, outputs: tuple[int, ...],
+        gm: CapturedGraph | None, reads: Reads,
+    ) -> None:  # fmt: skip
+        """``instance_at``: the number of the step that gives the instance; -1 if the program reads none."""
+        self.text, self.outputs, self.graph, self.reads = text, outputs, gm, reads
+        # Whether a region has dropped it for better ones, so that no other region is to begin with it.
+        self.withdrawn = False
+        parts = {name: part for name, v in constants.items() if (part := _part(v, own)) is not None}
+        self.constants = {name: v for name, v in constants.items() if name not in parts}
+        self._parts = parts
+        self._before, self._after = (steps, ()) if instance_at < 0 else (steps[:instance_at], steps[instance_at + 1 :])
+        self._register = steps[instance_at][1] if instance_at >= 0 else -1
+
+    def withdraw(self) -> None:
+        """Keeps other regions from beginning to run it."""
+        self.withdrawn = True
+
+    @property
+    def takes_instances(self) -> bool:
+        """Returns whether it reads an instance, which each region gives to it."""
+        return self._register >= 0
+
+    def steps(self, instance: Any) -> tuple[Step, ...]:
+        """Returns the guard steps for this instance."""
+        return (*self._before, ("pin", self._register, -1, instance), *self._after) if self.takes_instances else self._before
+
+    def bind(self, instance: Any, own: OwnParts) -> ResidualProgram:
+        """Returns the program of a region with this instance and these parts."""
+        constants = {**self.constants, **{name: get(own) for name, get in self._parts.items()}}
+        return ResidualProgram(Program(self.text, constants, self.graph), self.steps(instance), self)
+
+
+def _part(v: Any, own: OwnParts) -> Callable[[OwnParts], Any] | None:
+    """Returns the function that reads the constant ``v`` from the region's own parts; None if it is not one of them."""
+    if v is own.again:
+        return _again
+    if v is own.continuation:
+        return _continuation
+    return _leave if type(v) is MethodType and v.__self__ is own.again else None
+
+
+def _again(own: OwnParts) -> RestOfCall:
+    return own.again
+
+
+def _leave(own: OwnParts) -> Callable[..., Any]:
+    return own.again.leave
+
+
+def _continuation(own: OwnParts) -> Continuation | None:
+    return own.continuation
+
+
+class ResidualProgram:
+    """A compiled segment: the guard steps, and the code to run."""
+
+    def __init__(self, run: Program, steps: tuple[Step, ...], unbound: UnboundProgram) -> None:
+        self.run = run
+        self.steps = steps
+        self.unbound = unbound
+        self.source: str = unbound.text.source
+        self.outputs: tuple[int, ...] = unbound.outputs
+        self.graph: GraphModule | None = unbound.graph
+        self.reads: Reads = unbound.reads

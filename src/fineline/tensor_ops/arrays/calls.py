@@ -1,0 +1,442 @@
+"""Calls of NumPy and operators on arrays: they are computed now if all is constant, are nodes of the graph, or break it.
+
+An in-place operator and ``out=`` compute the result first, and write it into the tensor that has the array's memory.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, MethodDescriptorType, WrapperDescriptorType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import GraphBreak
+from fineline.fx.recorder import NotForGraph
+from fineline.guards.facts import storage_of
+from fineline.kinds import is_a
+from fineline.numpy_support import np
+from fineline.objects import c_calls
+from fineline.tables import attributes
+from fineline.tensor_ops.arrays import samples, traced
+from fineline.tensor_ops.arrays.constants import FUNCTIONS as FOLDED
+from fineline.tensor_ops.arrays.constants import METHODS as FOLDED_METHODS
+from fineline.tensor_ops.arrays.constants import SHARING, computed, ruled, tensor_from
+from fineline.tensor_ops.arrays.functions import FUNCTIONS, IN_PLACE, INFIX, ArrayFunction
+from fineline.tensor_ops.arrays.recording import run
+from fineline.tensor_ops.arrays.samples import Samples
+from fineline.tensor_ops.arrays.traced import NotTraced, is_array, is_traced, may_trace
+from fineline.torch_facts.callables import TENSOR_ATTRS, classify_torch
+from fineline.tracing.interp import Call, Handler, Interp
+
+_AS_ARRAY = tuple(attributes(np, "asarray asanyarray"))
+
+
+# -- computing ---------------------------------------------------------------------------------------------------------
+def _row(fn: Any, args: list) -> ArrayFunction:
+    """Returns the row of a function or operator that can be a part of the graph with these operands."""
+    row = FUNCTIONS.get(fn)
+    if row is None:
+        raise NotTraced("is not among the functions that graphs can contain")
+    kinds = {a.dtype.kind for a in _arrays(args)}
+    if not kinds <= set(row.kinds):
+        raise NotTraced("gives something else in PyTorch for this dtype")
+    return row
+
+
+def _arrays(values: Any) -> list:
+    return [a for v in values for a in (_arrays(v) if type(v) in (list, tuple) else [v] if is_a(v, (np.ndarray, np.generic)) else [])]
+
+
+def _compute(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
+    """Records the operators that compute a call of NumPy on arrays; returns the stand-in for the result, or a list or tuple of those."""
+    like = Samples(interp)
+    given, named = [like.like(a) for a in args], {k: like.like(v) for k, v in kwargs.items()}
+    called = fn
+    if type(fn) is MethodDescriptorType and is_a(given[0], np.generic):
+        called, given = getattr(given[0], fn.__name__), given[1:]
+    answer = like.answer(called, given, named)
+    fn = INFIX.get(fn, fn)
+    row = _row(fn, [*args, *kwargs.values()])
+    _check(answer)
+    traced.begin(interp)
+    return _deliver(interp, like, answer, run(interp, row, fn, args, kwargs))
+
+
+def _check(answer: Any) -> None:
+    """Raises if no program can make NumPy's answer from tensors."""
+    if type(answer) in (list, tuple):
+        for part in answer:
+            _check(part)
+    elif not is_a(answer, (np.ndarray, np.generic)) or answer.dtype.name not in traced.TORCH_DTYPES:
+        raise NotTraced(f"gives a {type(answer).__name__}")
+    elif is_a(answer, np.ndarray) and not answer.flags.writeable:
+        raise NotTraced("gives an array that may not be written")
+
+
+def _deliver(interp: Interp, like: Samples, answer: Any, result: Any) -> Any:
+    """Returns stand-ins for what PyTorch has computed, which has to agree with NumPy's answer."""
+    if type(answer) in (list, tuple):
+        if type(result) not in (list, tuple) or len(result) != len(answer):
+            raise NotTraced("gives another number of arrays in PyTorch")
+        parts = [_deliver(interp, like, a, r) for a, r in zip(answer, result, strict=True)]
+        return interp.trace.fresh(parts) if type(answer) is list else tuple(parts)
+    for sample in like.of:
+        if answer is sample.array and is_a(answer, np.ndarray):
+            return sample.operand
+    memory = interp.backing.memory
+    if not is_a(result, Tensor) or not samples.agrees(answer, memory(interp, result)):
+        raise NotTraced("gives another dtype or other sizes in PyTorch")
+    scalar = is_a(answer, np.generic)
+    fake = memory(interp, result)
+    if fake.is_conj() or fake.is_neg():
+        result = interp.tensors.operator(interp, torch.resolve_neg, [interp.tensors.operator(interp, torch.resolve_conj, [result], None, True)], None, True)
+        fake = memory(interp, result)
+    owner = like.owner(answer) if not scalar else None
+    if owner is not None:
+        if not samples.same_memory(answer, fake, owner.array, memory(interp, traced.tensor_of(interp, owner.operand))):
+            raise NotTraced("gives an array with other memory in PyTorch")
+        return traced.add(interp, result)
+    own = [memory(interp, traced.tensor_of(interp, s.operand)) for s in like.of]
+    aliases = any([storage_of(fake) == storage_of(t) for t in own])
+    if aliases or not (scalar or samples.strides_agree(answer, samples.layout(fake)[1])):
+        result = _copy(interp, answer, result)
+    return traced.add(interp, result, scalar)
+
+
+def _copy(interp: Interp, answer: Any, result: Tensor) -> Tensor:
+    """Returns a copy with the strides of NumPy's answer."""
+    kwargs = {"memory_format": torch.contiguous_format} if is_a(answer, np.generic) or answer.flags.c_contiguous else None
+    copy: Tensor = interp.tensors.operator(interp, Tensor.clone, [result], kwargs, True)
+    if not is_a(answer, np.generic) and not samples.strides_agree(answer, samples.layout(interp.backing.memory(interp, copy))[1]):
+        raise NotTraced("gives an array with other strides in PyTorch")
+    return copy
+
+
+def _attempt(interp: Interp, fn: Any, args: Any, kwargs: dict, compute: Callable[..., Any]) -> tuple | None:
+    """Returns the result of ``compute`` in a tuple of one. None: no array is or can be a part of the graph here; an array in the graph needs a graph break."""
+    values = (*args, *kwargs.values())
+    if not any([is_array(interp, v) for v in values]):
+        return None
+    if not may_trace(interp):
+        return None
+    recorder = interp.trace.recorder
+    before = recorder.calls
+    try:
+        result = compute(interp, fn, list(args), kwargs)
+        recorder.array_calls += recorder.calls - before
+        return (result,)
+    except NotTraced as e:
+        reason = str(e)
+    except (GraphBreak, NotForGraph) as e:
+        reason = f"can't be computed by PyTorch: {e.reason if is_a(e, GraphBreak) else e}"
+    except Exception as e:
+        # An error of torch._numpy: that of NumPy has another type or text.
+        let_pass(e)
+        reason = f"raises {type(e).__name__} in PyTorch"
+    if any([is_traced(interp, v) for v in values]):
+        raise GraphBreak(fn, tuple(args), kwargs or None, "FL453", f"{describe(fn)} {reason}")
+    return None
+
+
+def describe(fn: Any) -> str:
+    """Returns the name of a function or operator, for messages."""
+    row = FUNCTIONS.get(fn)
+    return row.name if row is not None else c_calls.describe(fn)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+def _write(interp: Interp, target: Any, value: Any) -> None:
+    """Records a write of ``value``, an array of the same sizes or one that broadcasts, into an array."""
+    t = traced.tensor_of(interp, target)
+    interp.tensors.operator(interp, Tensor.copy_, [t, _apart(interp, traced.tensor_of(interp, value), t)], None, True)
+
+
+def _apart(interp: Interp, value: Tensor, target: Tensor) -> Tensor:
+    """Returns ``value``, or a copy of it if it lies in the memory that is written: NumPy reads all of it before it writes."""
+    memory = interp.backing.memory
+    if storage_of(memory(interp, value)) != storage_of(memory(interp, target)):
+        return value
+    copy: Tensor = interp.tensors.operator(interp, Tensor.clone, [value], None, True)
+    return copy
+
+
+def _into(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
+    """Handles ``fn(*args, out=target)``: returns the target."""
+    kwargs = dict(kwargs)
+    out = kwargs.pop("out")
+    target = out[0] if type(out) is tuple and len(out) == 1 else out
+    _check_target(interp, target)
+    like = Samples(interp)
+    given = [like.like(a) for a in args]
+    like.answer(fn, given, {k: like.like(v) for k, v in (*kwargs.items(), ("out", target))})
+    value = _compute(interp, fn, args, kwargs)
+    if not is_a(value, np.ndarray) or value.shape != target.shape or not np.can_cast(value.dtype, target.dtype, "same_kind"):
+        raise NotTraced("writes an array of another dtype or other sizes")
+    _write(interp, target, value)
+    return target
+
+
+def _check_target(interp: Interp, target: Any) -> None:
+    found = interp.tensors.arrays.traced.get(target)
+    if type(target) is not np.ndarray or not (found is not None or traced.is_input(interp, target)) or (found is not None and found.scalar):
+        raise NotTraced("writes into an array that is not a part of the graph")
+
+
+def _in_place(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
+    """Handles an in-place operator."""
+    op = IN_PLACE[fn]
+    found = interp.tensors.arrays.traced.get(args[0])
+    if found is not None and found.scalar:
+        return _compute(interp, op, args, kwargs)
+    return _into(interp, INFIX[op], args, {"out": args[0]})
+
+
+def _fill(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
+    """Handles ``a.fill(value)``."""
+    if len(args) != 2 or kwargs:
+        raise NotTraced("has other arguments than a value")
+    _set_item(interp, fn, [args[0], ..., args[1]], kwargs)
+
+
+def _set_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
+    """Handles ``a[key] = value``."""
+    target, key, value = args
+    _check_target(interp, target)
+    like = Samples(interp)
+    sample = like.like(target)
+    given = like.like(key), like.like(value)
+    like.answer(operator.setitem, [sample, *given], {})
+    _check_key(interp, key, True, is_a(given[1], np.ndarray) and given[1].ndim > 0)
+    if is_a(given[1], (np.ndarray, np.generic)):
+        if not np.can_cast(given[1].dtype, sample.dtype, "same_kind"):
+            raise NotTraced("writes an array of another kind of dtype")
+    elif type(given[1]) not in (bool, int, float):
+        raise NotTraced(f"writes a {type(given[1]).__name__}")
+    elif sample.dtype.kind in "biu" and type(given[1]) is float:
+        raise NotTraced("writes a float into ints")
+    traced.begin(interp)
+    t = traced.tensor_of(interp, target)
+    item = _apart(interp, traced.tensor_of(interp, value), t) if type(value) is np.ndarray else value.item() if is_a(value, np.generic) else value
+    interp.tensors.operator(interp, operator.setitem, [t, _key(interp, key), item], None, True)
+
+
+def _get_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
+    """Handles ``a[key]``."""
+    a, key = args
+    found = interp.tensors.arrays.traced.get(a)
+    if found is not None and found.scalar:
+        raise NotTraced("of a scalar")
+    like = Samples(interp)
+    sample, given = like.like(a), like.like(key)
+    _check_key(interp, key, False, False)
+    answer = like.answer(operator.getitem, [sample, given], {})
+    _check(answer)
+    traced.begin(interp)
+    result = interp.tensors.operator(interp, operator.getitem, [traced.tensor_of(interp, a), _key(interp, key)], None, True)
+    return _deliver(interp, like, answer, result)
+
+
+def _check_key(interp: Interp, key: Any, written: bool, many: bool) -> None:
+    """Raises if PyTorch takes an index otherwise than NumPy. ``written``: items are written; ``many``: not all of them get the same value."""
+    for part in key if type(key) is tuple else (key,):
+        if type(part) is slice:
+            if type(part.step) is int and part.step < 0:
+                raise NotTraced("goes backward, which no tensor does")
+        elif type(part) is np.ndarray:
+            if part.dtype.kind == "b":
+                if not written or many or type(key) is tuple:
+                    raise NotTraced("gives as many items as data decides")
+            elif part.dtype.kind not in "i" or part.ndim == 0 or written:
+                raise NotTraced("has an array as an index")
+        elif part is not None and part is not ... and type(part) not in (int, torch.SymInt):
+            raise NotTraced(f"has a {type(part).__name__} as an index")
+
+
+def _key(interp: Interp, key: Any) -> Any:
+    if type(key) is tuple:
+        return tuple([_key(interp, part) for part in key])
+    return traced.tensor_of(interp, key) if type(key) is np.ndarray else key
+
+
+# -- operators and handlers --------------------------------------------------------------------------------------------
+def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
+    """Pushes the result of an operator with an array among its operands; returns whether it did."""
+    if np.ndarray not in map(type, operands):
+        return False
+    found = None if any([is_traced(interp, v) for v in operands]) else computed(interp, op, operands, None)
+    if found is None:
+        found = _attempt(interp, op, operands, {}, _compute)
+    if found is not None:
+        f.stack.append(found[0])
+    return found is not None
+
+
+def write_item(interp: Interp, a: Any, key: Any, value: Any) -> bool:
+    """Writes ``a[key] = value`` into a constant array, or one of the graph; returns whether it did."""
+    if type(a) is not np.ndarray:
+        return False
+    known = any([is_traced(interp, v) for v in (a, key, value)])
+    if not known and not interp.tensors.arrays.lies_in_shared(a) and computed(interp, operator.setitem, (a, key, value), None) is not None:
+        return True
+    try:
+        return _attempt(interp, operator.setitem, (a, key, value), {}, _set_item) is not None
+    except GraphBreak as b:
+        raise b.discard() from None
+
+
+def _kind_of_call(call: Call) -> Callable[..., Any]:
+    fn = call.fn
+    if call.kwargs and "out" in call.kwargs and call.kwargs["out"] is not None:
+        return _into
+    if fn in _IN_PLACE_METHODS:
+        return _in_place_method
+    if fn in _INFIX_METHODS:
+        return _infix_method
+    return _COMPUTING.get(fn, _compute)
+
+
+def _infix_method(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
+    op, reflected = _INFIX_METHODS[fn]
+    return _compute(interp, op, args[::-1] if reflected else args, kwargs)
+
+
+def _in_place_method(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
+    return _in_place(interp, _IN_PLACE_METHODS[fn], args, kwargs)
+
+
+def _call(call: Call) -> Frame | None:
+    """Handles a function of NumPy, or a method of an array."""
+    interp = call.interp
+    # An array that shares memory with a tensor may be the ``out`` of the call.
+    shared = any([type(v) is np.ndarray and interp.tensors.arrays.lies_in_shared(v) for v in call.values()])
+    if interp.varying.numbers_vary(interp, call.frame, call.values()) and not any([is_traced(interp, v) for v in call.values()]):
+        raise call.graph_break("FL448", f"{c_calls.describe(call.fn)} asks for a number that varies")
+    if call.fn in _AS_ARRAY and len(call.args) == 1 and not call.kwargs and is_a(call.args[0], Tensor) and call.trace.active:
+        return _numpy(call)
+    folds = call.fn in _FOLDING and not shared and not any([is_traced(interp, v) for v in call.values()])
+    found = computed(interp, call.fn, call.args, call.kwargs) if folds else None
+    if found is None and call.trace.active:
+        found = _attempt(interp, call.fn, call.args, call.kwargs or {}, _kind_of_call(call))
+    return call.finish(found[0]) if found is not None else c_calls.call_c(call)
+
+
+def _numpy(call: Call) -> Frame | None:
+    """Handles ``x.numpy()``, ``x.__array__()`` and ``np.asarray(x)``."""
+    interp, x = call.interp, call.args[0] if call.args else None
+    if len(call.args) == 1 and not call.kwargs and is_a(x, Tensor) and call.trace.active and shows_memory(interp, x) and may_trace(interp):
+        traced.begin(interp)
+        try:
+            return call.finish(traced.add(interp, _alias(interp, x)))
+        except (NotTraced, NotForGraph) as e:
+            raise call.graph_break("FL453", f"the array {e}") from None
+    if call.fn in _AS_ARRAY:
+        return c_calls.call_c(call)
+    return call.interp.tensors.call(call, classify_torch(call.fn))
+
+
+def _alias(interp: Interp, t: Tensor) -> Any:
+    """Returns a tensor with the memory of ``t``; a write into one of them does not change the version of the other, as with arrays."""
+    return interp.tensors.attribute(interp, t, "data", TENSOR_ATTRS["data"])
+
+
+def shows_memory(interp: Interp, x: Any) -> bool:
+    """Returns whether the array of a tensor shows its memory as it is, and no rule of the user's is about it."""
+    return traced.shows_memory(x) and not ruled(interp, Tensor.numpy, [x], None)
+
+
+def _tensor(call: Call) -> Frame | None:
+    """Handles the functions of PyTorch that make a tensor from an array."""
+    args, interp = call.args, call.interp
+    if args and type(args[0]) is np.ndarray and call.trace.active and not ruled(interp, call.fn, args, call.kwargs):
+        found = interp.tensors.arrays.traced.get(args[0])
+        if found is not None and not found.scalar:
+            return call.finish(_of_traced(call, found.tensor))
+        made = tensor_from(interp, call.fn, args[0], args[1:], call.kwargs or {}) if found is None else None
+        if made is not None:
+            return call.finish(made)
+    return interp.tensors.call(call, classify_torch(call.fn))
+
+
+def _of_traced(call: Call, t: Tensor) -> Any:
+    """Returns the tensor that a function makes from an array of the graph."""
+    options = {k: v for k, v in (call.kwargs or {}).items() if v is not None}
+    if len(call.args) > 1 or not options.keys() <= {"dtype", "device"}:
+        raise call.graph_break("FL453", f"{c_calls.describe(call.fn)} of an array in the graph, with other options than dtype and device")
+    tensors, interp = call.interp.tensors, call.interp
+    if call.fn in SHARING and interp.backing.memory(interp, t).storage_offset() != 0:
+        # In eager code it lies at the start of a storage of its own.
+        raise call.graph_break("FL453", f"{c_calls.describe(call.fn)} of an array that lies inside of another one")
+    result = _alias(interp, t) if call.fn in SHARING else tensors.operator(interp, Tensor.clone, [t], None, True)
+    return tensors.operator(interp, Tensor.to, [result], options, True) if options else result
+
+
+def attribute(interp: Interp, a: Any, name: str) -> Any:
+    """Returns an attribute of an array of the graph; NotImplemented for a method, and for what no array has."""
+    if name == "__class__" or type(vars(np.ndarray).get(name)) in _METHOD_TYPES:
+        return NotImplemented
+    scalar = interp.tensors.arrays.traced.get(a).scalar
+    if name in _OF_TYPE:
+        return getattr(a, name)
+    if name in _OF_SIZES:
+        return _OF_SIZES[name](a, () if scalar else traced.sizes_of(interp, traced.tensor_of(interp, a)))
+    if name == "T":
+        found = (a,) if scalar else _attempt(interp, np.transpose, [a], {}, _compute)
+        if found is not None:
+            return found[0]
+    raise GraphBreak(getattr, (a, name), None, "FL453", f".{name} of an array in the graph")
+
+
+def length(interp: Interp, a: Any) -> Any:
+    """Returns the length of an array of the graph, which may be a symbol."""
+    if not a.ndim:
+        raise GraphBreak(len, (a,), None, "FL453", "the length of an array without dimensions")
+    return traced.sizes_of(interp, traced.tensor_of(interp, a))[0]
+
+
+_OF_TYPE = frozenset({"dtype", "ndim", "itemsize"})
+_OF_SIZES: Mapping[str, Callable[[Any, tuple], Any]] = MappingProxyType(
+    {
+        "shape": lambda a, sizes: sizes,
+        "size": lambda a, sizes: math.prod(sizes),
+        "nbytes": lambda a, sizes: math.prod(sizes) * a.itemsize,
+    }
+)
+_OPERATORS = {fn.__name__.strip("_"): fn for fn in INFIX}
+_INFIX_METHODS: Mapping[Any, tuple[Any, bool]] = MappingProxyType(
+    {
+        method: (fn, reflected)
+        for base, fn in _OPERATORS.items()
+        for name, reflected in ((f"__{base}__", False), (f"__r{base}__", True))
+        for method in attributes(np.ndarray, name)
+    }
+)
+_IN_PLACE_METHODS: Mapping[Any, Any] = MappingProxyType(
+    {method: fn for fn, op in IN_PLACE.items() for method in attributes(np.ndarray, f"__i{op.__name__.strip('_')}__")}
+)
+_COMPUTING: Mapping[Any, Callable[..., Any]] = MappingProxyType(
+    {
+        method: compute
+        for name, compute in (("__getitem__", _get_item), ("__setitem__", _set_item), ("fill", _fill))
+        for method in attributes(np.ndarray, name)
+    }
+)
+_FOLDING = frozenset([*FOLDED, *FOLDED_METHODS])
+# Methods that the interpreter does itself, for all objects.
+_OF_OBJECTS = frozenset({"__getattribute__", "__setattr__", "__delattr__", "__init__", "__repr__", "__str__"})
+_METHOD_TYPES = (MethodDescriptorType, WrapperDescriptorType)
+# Any other function of NumPy's dispatch, and method of arrays, breaks the graph at an array that is a part of it.
+_DISPATCHED = [v for module in (np, *attributes(np, "linalg fft")) for v in vars(module).values() if type(v).__name__ == "_ArrayFunctionDispatcher"]
+_METHODS = [v for name, v in vars(np.ndarray).items() if type(v) in _METHOD_TYPES and name not in _OF_OBJECTS]
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
+    {
+        **dict.fromkeys([*_DISPATCHED, *_METHODS, *FOLDED, *FOLDED_METHODS, *_INFIX_METHODS, *_IN_PLACE_METHODS, *_AS_ARRAY], _call),
+        **dict.fromkeys([torch.tensor, *SHARING], _tensor),
+        **dict.fromkeys([*attributes(torch._C.TensorBase, "numpy"), *attributes(Tensor, "__array__")], _numpy),
+    }
+)

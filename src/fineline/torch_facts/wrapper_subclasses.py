@@ -1,0 +1,295 @@
+"""Wrapper subclasses: tensors that consist of other tensors and a context, and whose class computes their operators in ``__torch_dispatch__``.
+
+The class takes a tensor apart with ``__tensor_flatten__`` and puts one together with ``__tensor_unflatten__``. fineline relies on what PyTorch's
+compilers rely on: apart from its arguments, ``__torch_dispatch__`` reads nothing but the parts and the context.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fineline.bytecode.asynchronous import let_pass
+from fineline.identity import AddressMap
+from fineline.kinds import is_a, is_wrapper_class
+
+# Read a class, whatever its metaclass defines.
+_TYPE_DICT, _TYPE_MRO = [type.__dict__[name] for name in ("__dict__", "__mro__")]
+_IMMUTABLE = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, type(...)}
+)
+_METHODS = ("__torch_function__", "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__metadata_guard__")
+
+
+class NotTakenApart(Exception):
+    """Raised for a tensor whose class does not take it apart as the protocol says."""
+
+
+class Parts(NamedTuple):
+    """A tensor, taken apart: the attributes that hold its inner tensors, these tensors, and the context."""
+
+    names: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    context: Any
+
+
+def methods_of(cls: type) -> list[tuple[str, Any]]:
+    """Returns the attributes of a class that decide what becomes of its tensors, by their names; None for one that it lacks."""
+    spaces = [_TYPE_DICT.__get__(base) for base in _TYPE_MRO.__get__(cls)]
+    return [(name, next((space[name] for space in spaces if name in space), None)) for name in _METHODS]
+
+
+def is_wrapper(t: object) -> bool:
+    """Returns whether ``t`` is a tensor of a wrapper subclass."""
+    return is_a(t, Tensor) and is_wrapper_class(type(t))
+
+
+def parts_of(t: Any) -> Parts:
+    """Takes a tensor apart; raises `NotTakenApart` if its class does not follow the protocol."""
+    name = type(t).__name__
+    # The methods are those of the class: an attribute of the tensor would hide them from PyTorch too, but not always.
+    try:
+        names, context = t.__tensor_flatten__()
+        tensors = [getattr(t, n) for n in names]
+    except Exception as e:
+        let_pass(e)
+        raise NotTakenApart(f"a tensor of class {name}, whose __tensor_flatten__ raises {type(e).__name__}") from None
+    if not all([type(n) is str for n in names]) or not all([is_a(x, Tensor) for x in tensors]):
+        raise NotTakenApart(f"a tensor of class {name}, whose __tensor_flatten__ names something that is not a tensor")
+    if not tensors:
+        raise NotTakenApart(f"a tensor of class {name}, which has no inner tensors")
+    return Parts(tuple(names), tuple(tensors), context)
+
+
+def put_together(cls: Any, parts: Parts, sizes: Any, strides: Any) -> Tensor:
+    """Returns a tensor of ``cls`` with these parts."""
+    made = cls.__tensor_unflatten__(dict(zip(parts.names, parts.tensors, strict=True)), parts.context, sizes, strides)
+    if type(made) is not cls:
+        raise NotTakenApart(f"a tensor of class {cls.__name__}, whose __tensor_unflatten__ returns a {type(made).__name__}")
+    found: Tensor = made
+    return found
+
+
+def memory_of(t: Tensor) -> list[Tensor]:
+    """Returns the tensors in whose memory an operator writes that writes into ``t``: also ``t`` itself, whose views may share its own, which is empty."""
+    return [t, *leaves_of(t)] if is_wrapper(t) else [t]
+
+
+def leaves_of(t: Tensor) -> Iterator[Tensor]:
+    """Yields the tensors in whose memory ``t`` lies: ``t`` itself, or its inner tensors at any depth."""
+    if not is_wrapper(t):
+        yield t
+        return
+    for inner in parts_of(t).tensors:
+        yield from leaves_of(inner)
+
+
+def on_fakes(t: Tensor) -> bool:
+    """Returns whether a tensor of a wrapper subclass consists of fakes."""
+    try:
+        return all([type(x) is FakeTensor for x in leaves_of(t)])
+    except NotTakenApart:
+        return False
+
+
+class InnerTensor:
+    """Reads an inner tensor as a member, as PyTorch does: by the attribute's name."""
+
+    MEMBER_TEXTS = MappingProxyType({"": "{of}.{at}"})
+
+    def __init__(self, name: str) -> None:
+        self.at = self.__name__ = name
+
+    def __get__(self, t: Any, cls: type) -> Any:
+        return getattr(t, self.at)
+
+
+@functools.cache
+def inner_tensor(name: str) -> InnerTensor:
+    """Returns the one descriptor for attributes of this name."""
+    return InnerTensor(name)
+
+
+class PutTogether:
+    """A target in a graph that puts a tensor together from its inner tensors, as compilers do."""
+
+    def __init__(self, cls: Any, parts: Parts) -> None:
+        self._cls, self._names, self._context = cls, parts.names, parts.context
+        self.__name__ = cls.__name__
+
+    def __call__(self, sizes: Any, strides: Any, *tensors: Tensor) -> Tensor:
+        return put_together(self._cls, Parts(self._names, tensors, copy.deepcopy(self._context)), sizes, strides)
+
+    def __eq__(self, other: object) -> bool:
+        return is_a(other, PutTogether) and self._cls is other._cls and self._names == other._names and _same(self._context, other._context)
+
+    def __hash__(self) -> int:
+        return hash((self._cls, self._names))
+
+
+def constants_of(t: Any, parts: Parts) -> list | None:
+    """Returns the values in the context of ``t``; None if code may change them, or if they are symbols.
+
+    Containers that ``__tensor_flatten__`` makes at each call cannot be reached by the code.
+    """
+    found: list = []
+    return found if _collect(parts.context, t.__tensor_flatten__()[1], found) else None
+
+
+def _collect(a: Any, again: Any, found: list) -> bool:
+    if type(a) in (list, dict) and (a is again or type(a) is not type(again) or len(a) != len(again)):
+        return False
+    if type(a) is dict:
+        return all([_collect(k, j, found) and _collect(a[k], again[j], found) for k, j in zip(a, again, strict=True)])
+    if type(a) in (list, tuple, torch.Size):
+        return len(a) == len(again) and all([_collect(x, y, found) for x, y in zip(a, again, strict=True)])
+    found.append(a)
+    return type(a) in _IMMUTABLE or is_a(a, enum.Enum)
+
+
+class SameParts:
+    """Checks that a tensor is taken apart as an earlier one was: into attributes of the same names, with an equal context.
+
+    The context is copied, because code may change it in place. Raises `NotTakenApart` for one that does not equal its copy.
+    """
+
+    def __init__(self, cls: Any, parts: Parts) -> None:
+        self._names = parts.names
+        self._own: Callable[[Any, Any], Any] | None = getattr(cls, "__metadata_guard__", None)
+        try:
+            self._context = copy.deepcopy(parts.context)
+            equal = self._holds(parts.context)
+        except Exception as e:
+            let_pass(e)
+            equal = False
+        if not equal:
+            raise NotTakenApart(f"a tensor of class {cls.__name__}, whose context varies, or is not equal to a copy of it")
+
+    def __call__(self, t: Any) -> bool:
+        names, context = t.__tensor_flatten__()
+        return tuple(names) == self._names and self._holds(context)
+
+    def _holds(self, context: Any) -> bool:
+        return bool(self._own(self._context, context)) if self._own is not None else _same(self._context, context)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Returns whether two contexts are equal, types included: 1, 1.0 and True are equal for Python, and so are both zeros."""
+    if type(a) is not type(b):
+        return False
+    if is_a(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if is_a(a, dict):
+        return list(map(type, a)) == list(map(type, b)) and list(a) == list(b) and all(map(_same, a.values(), b.values()))
+    if type(a) in (torch.SymInt, torch.SymFloat, torch.SymBool):
+        return bool(a.node.expr == b.node.expr)
+    if type(a) in (float, complex):
+        return repr(a) == repr(b)
+    return a is b or bool(a == b)
+
+
+def text_of(parts: Parts) -> str:
+    """Returns what a guard says of a tensor's parts."""
+    names = ", ".join(parts.names)
+    return f"consists of {names}" if parts.context is None else f"consists of {names} and {_short(parts.context)}"
+
+
+def _short(context: Any) -> str:
+    text = repr(context) if type(context) in (tuple, list, dict, str, int, float, bool) else type(context).__name__
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class _Known(NamedTuple):
+    """What a tensor consisted of when a segment first met it. The weak reference tells it from a later tensor at its address."""
+
+    tensor: weakref.ref
+    inner: list[weakref.ref]
+    same: SameParts
+    # The attributes that the tensor had, with their values; for a tensor, its weak reference.
+    attributes: dict[str, Any]
+
+
+class KnownParts:
+    """What the tensors of wrapper subclasses consisted of when one segment first met them. It keeps no tensor alive."""
+
+    __slots__ = ("_known", "_making", "_owners")
+
+    def __init__(self) -> None:
+        self._known: AddressMap[_Known] = AddressMap()
+        # Inner tensors of inputs, which their sources keep alive: the tensor that consists of each, and the attribute.
+        self._owners: AddressMap[tuple[Tensor, str]] = AddressMap()
+        # Tensors that the captured code has made: a weak reference, the arguments of `_make_wrapper_subclass`, and the version.
+        self._making: AddressMap[tuple[weakref.ref, list, dict[str, Any], int]] = AddressMap()
+
+    def note_making(self, t: Tensor, args: list, kwargs: dict[str, Any]) -> None:
+        """Notes that the captured code has made ``t`` with these arguments of `_make_wrapper_subclass`."""
+        self._making[t] = weakref.ref(t), args, kwargs, t._version
+
+    def making(self, t: Tensor) -> tuple[list, dict[str, Any]] | None:
+        """Returns the arguments with which the captured code has made ``t``; None if it has not."""
+        found = self._making.get(t)
+        return None if found is None or found[0]() is not t else found[1:3]
+
+    def untouched(self, t: Tensor) -> bool:
+        """Returns whether no operator has written into ``t``, which the code has made: its attributes are all that it consists of."""
+        return not t.requires_grad and t._version == self._making[t][3]
+
+    def own(self, t: Tensor, parts: Parts) -> None:
+        """Notes that ``t`` is an input: a graph that gets it can read its inner tensors from it."""
+        for name, inner in zip(parts.names, parts.tensors, strict=True):
+            if inner is not t and inner not in self._owners:
+                self._owners[inner] = t, name
+
+    def owner(self, inner: Tensor) -> tuple[Tensor, str] | None:
+        """Returns the input whose inner tensor ``inner`` still is, and the attribute.
+
+        Not if ``inner`` requires a gradient: compilers would compute that of the input only.
+        """
+        found = self._owners.get(inner)
+        return None if found is None or inner.requires_grad or self.changed(found[0], parts_of(found[0])) else found
+
+    def note(self, t: Tensor, parts: Parts) -> SameParts:
+        """Notes the parts of ``t``; returns the check that it still has them, but for its inner tensors."""
+        same = SameParts(type(t), parts)
+        attributes = {k: weakref.ref(v) if is_a(v, Tensor) else v for k, v in t.__dict__.items()}
+        self._known[t] = _Known(weakref.ref(t), [weakref.ref(x) for x in parts.tensors], same, attributes)
+        return same
+
+    def __contains__(self, t: Tensor) -> bool:
+        found = self._known.get(t)
+        return found is not None and found.tensor() is t
+
+    def changed(self, t: Tensor, parts: Parts) -> bool:
+        """Returns whether ``t``, which is known, does not consist of the same parts any more."""
+        known = self._known[t]
+        return not known.same(t) or [id(ref()) for ref in known.inner] != [id(x) for x in parts.tensors]
+
+    def added(self, t: Tensor) -> dict[str, Any]:
+        """Returns the attributes of ``t``, which is known, that have been set since."""
+        before = self._known[t].attributes
+        return {k: v for k, v in t.__dict__.items() if k not in before or (before[k]() if is_a(before[k], weakref.ref) else before[k]) is not v}
+
+    def removed(self, t: Tensor) -> bool:
+        """Returns whether ``t``, which is known, has lost an attribute."""
+        return not self._known[t].attributes.keys() <= t.__dict__.keys()
+
+    def clear(self) -> None:
+        self._known.clear()
+        self._making.clear()
+        self._owners.clear()
+
+
+def supported(t: Tensor) -> bool:
+    """Returns whether the sizes and strides of a wrapper subclass's tensor are those of a plain dense one: numbers, which guards compare, or symbols."""
+    if t.layout is not torch.strided or t.is_nested or torch._C._functorch.is_functorch_wrapped_tensor(t):
+        return False
+    return not any([type(n) is torch.SymInt and n.node.is_nested_int() for n in t.shape])

@@ -1,0 +1,107 @@
+"""Attributes of tensors that captured code sets where a mode or a class sees it: its method is run through, as PyTorch would call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.language.torch.test_modes import Watching
+from tests.language.torch.test_torch_functions import Kept, Seeing
+from tests.oracle import Table, check, t
+
+
+def _requires_grad(x: Any) -> Any:
+    y = x.detach() * 1
+    y.requires_grad = True
+    return (y * 2).requires_grad
+
+
+def _data(x: Any) -> Any:
+    y = x.detach().clone()
+    y.data = x.detach() * 2
+    return y + 1
+
+
+def _data_of_the_argument(x: Any) -> Any:
+    x.data = x.detach() * 2
+    return x + 1
+
+
+def _grad(x: Any) -> Any:
+    x.grad = torch.ones(3, 4)
+    return x + 1
+
+
+def _grad_twice(x: Any) -> Any:
+    x.grad = torch.ones(3, 4)
+    before = x.grad
+    x.grad = None
+    return x + before, x.grad
+
+
+def _own(x: Any) -> Any:
+    x.tag = [3]
+    y = x + 1
+    y.tag = x.tag
+    return y * 2, x.tag, y.tag
+
+
+def _own_deleted(x: Any) -> Any:
+    x.tag = 3
+    del x.tag
+    return x + 1, hasattr(x, "tag")
+
+
+def _refused(x: Any) -> Any:
+    try:
+        x.shape = 3
+    except AttributeError as e:
+        return x + 1, str(e)
+
+
+def _of_another_type(x: Any) -> Any:
+    try:
+        x.grad = 3
+    except TypeError as e:
+        return x + 1, str(e)
+
+
+def _by_its_setter(x: Any) -> Any:
+    Tensor.grad.__set__(x, torch.ones(3, 4))  # type: ignore[attr-defined]
+    return x + 1
+
+
+SET = (_requires_grad, _data, _data_of_the_argument, _grad, _grad_twice, _own, _own_deleted, _refused, _of_another_type, _by_its_setter)
+
+
+class Stubborn(Watching):
+    """Lets nobody set a gradient."""
+
+    def __torch_function__(self, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(fn, "__name__", "") == "__set__":
+            self.seen.append(f"{fn.__self__.__name__} of {len(args)}")
+            return "nothing"
+        return super().__torch_function__(fn, types, args, kwargs)
+
+
+@pytest.mark.parametrize("body", SET, ids=lambda body: body.__name__.strip("_"))
+@pytest.mark.parametrize("kind", [Watching, Stubborn, Kept, Seeing], ids=lambda kind: kind.__name__)
+def test_set(kind: Any, body: Any, twin: str) -> None:
+    own = Table()
+    of_class = issubclass(kind, Tensor)
+
+    def fn(x: Any) -> Any:
+        Seeing.seen.clear()
+        if of_class:
+            return body(x), list(Seeing.seen)
+        with kind() as mode:
+            y = body(x)
+        return y, mode.seen
+
+    own.program(args=lambda place: (t(place).as_subclass(kind) if of_class else t(place),), breaks=True, min_graphs=0, recompiles=(1,))(
+        lambda: (fn, Seeing.seen)
+    )
+    check(own.programs[0], twin)

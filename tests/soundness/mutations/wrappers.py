@@ -1,0 +1,127 @@
+"""Guard mutations of tensors of wrapper subclasses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_map_only
+
+from tests.soundness.mutations.cases import Cases, X, attr, doing, made
+
+CASES = Cases()
+case = CASES.add
+Y = X * 2
+
+
+class Wrapped(Tensor):
+    """Has up to two inner tensors, whose layout the outer one does not show, and a context."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, scale: Tensor | None = None, context: Any = 1) -> Any:
+        return Tensor._make_wrapper_subclass(cls, (2, 3), dtype=torch.float32)
+
+    def __init__(self, inner: Tensor, scale: Tensor | None = None, context: Any = 1) -> None:
+        self.inner, self.scale, self.context = inner, scale, context
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Wrapped"
+
+    def __tensor_flatten__(self) -> Any:
+        return ["inner"] if self.scale is None else ["inner", "scale"], self.context
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["inner"], inner.get("scale"), context)
+
+    def plain(self) -> Tensor:
+        factor = {int: lambda n: n, float: lambda n: -n, list: len}[type(self.context)](self.context)
+        value = self.inner.sum() if self.inner.shape != (2, 3) else self.inner * self.inner.stride(0) / 3
+        return value.float() * factor * (1 if self.scale is None else self.scale + self.scale.ndim) + self.inner.element_size() + type(self).extra()
+
+    @classmethod
+    def extra(cls) -> int:
+        return 0
+
+    @classmethod
+    def __torch_dispatch__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return fn(*tree_map_only(Wrapped, Wrapped.plain, args), **(kwargs or {}))
+
+
+class Other(Wrapped):
+    @classmethod
+    def extra(cls) -> int:
+        return 100
+
+
+for _name, _before, _after in [
+    ("wrapper_class", lambda: TwoTensor(X, Y), lambda: X),
+    ("wrapper_subclass", lambda: Wrapped(X), lambda: Other(X)),
+    ("wrapper_context", lambda: Wrapped(X, context=1), lambda: Wrapped(X, context=2)),
+    ("wrapper_type_of_the_context", lambda: Wrapped(X, context=1), lambda: Wrapped(X, context=1.0)),
+    ("wrapper_container_as_context", lambda: Wrapped(X, context=[1]), lambda: Wrapped(X, context=[1, 2])),
+    ("wrapper_inner_dtype", lambda: Wrapped(X), lambda: Wrapped(X.double())),
+    ("wrapper_inner_shape", lambda: Wrapped(X), lambda: Wrapped(X[:1])),
+    ("wrapper_inner_stride", lambda: Wrapped(X), lambda: Wrapped(X.t().contiguous().t())),
+    ("wrapper_inner_class", lambda: Wrapped(X), lambda: Wrapped(Wrapped(X))),
+    ("wrapper_inner_tensors", lambda: Wrapped(X), lambda: Wrapped(X, torch.tensor(3.0))),
+    ("wrapper_second_inner_tensor", lambda: Wrapped(X, torch.tensor(3.0)), lambda: Wrapped(X, torch.ones(3))),
+    ("wrapper_requires_grad", lambda: TwoTensor(X, Y), lambda: TwoTensor(X, Y).requires_grad_()),
+    ("wrapper_shape", lambda: TwoTensor(X, Y), lambda: TwoTensor(X[:1], Y[:1])),
+    ("wrapper_stride", lambda: TwoTensor(X, Y), lambda: TwoTensor(X.t().contiguous().t(), Y.t().contiguous().t())),
+    ("wrapper_or_parameter", lambda: TwoTensor(X, Y), lambda: torch.nn.Parameter(TwoTensor(X, Y))),
+]:
+    CASES[_name] = lambda before=_before, after=_after: made(lambda x: x * 2, lambda: (before(),), lambda: (after(),))
+
+CASES["wrapper_with_one_tensor_twice"] = lambda: made(
+    lambda x: (x.add_(1), x * 2)[1], lambda: (TwoTensor(X.clone(), Y.clone()),), lambda: (TwoTensor(z := X.clone(), z),)
+)
+CASES["wrapper_and_its_inner_tensor"] = lambda: made(
+    lambda x, y: (x.add_(1), y * 2)[1], lambda: (TwoTensor(X.clone(), Y.clone()), X), lambda: (x := TwoTensor(X.clone(), Y.clone()), x.a)
+)
+CASES["wrapper_and_a_view_of_its_inner_tensor"] = lambda: made(
+    lambda x, y: (y.add_(1), x * 2)[1], lambda: (TwoTensor(X.clone(), Y.clone()), X.clone()), lambda: (x := TwoTensor(X.clone(), Y.clone()), x.a[:])
+)
+
+
+@case
+def wrapper_inner_tensor_assigned():
+    w = Wrapped(X)
+    return lambda x: x + w, (X,), attr(w, "inner", X.double())
+
+
+@case
+def wrapper_context_changed_in_place():
+    w = Wrapped(X, context=[1])
+    return lambda x: x + w, (X,), doing(lambda: w.context.append(1), w.context.pop)
+
+
+@case
+def wrapper_dispatch_patched():
+    class Patched(Wrapped):
+        pass
+
+    w = Patched(X)
+    return lambda x: x + w, (X,), attr(Patched, "__torch_dispatch__", classmethod(lambda cls, fn, types, args=(), kwargs=None: X * 7))
+
+
+@case
+def wrapper_flatten_patched():
+    class Flat(Wrapped):
+        pass
+
+    w = Flat(X)
+    return lambda x: (x + w, w.__tensor_flatten__()[1]), (X,), attr(Flat, "__tensor_flatten__", lambda self: (["inner"], 5))
+
+
+@case
+def wrapper_function_hook_added():
+    class Hooked(Wrapped):
+        pass
+
+    w = Hooked(X)
+    return lambda x: x + w, (X,), attr(Hooked, "__torch_function__", classmethod(lambda cls, fn, types, args=(), kwargs=None: X * 9))
