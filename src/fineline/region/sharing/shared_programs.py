@@ -140,7 +140,9 @@ def shared_by(fn: Callable) -> Member | None:
         kind: tuple[object, ...] = (fn.__func__, type(instance))
     elif is_a(fn, FunctionType):
         # No guard is on the globals of an instance. A function without attributes is known to be no wrapper.
-        kind = (fn.__code__, fn.__globals__, fn.__builtins__, bool(fn.__dict__))
+        # Any: whether mypy 2.4 knows `__builtins__` depends on what its cache holds.
+        function: Any = fn
+        kind = (function.__code__, function.__globals__, function.__builtins__, bool(function.__dict__))
     else:
         kind = (type(instance),)
     key = tuple([id(part) for part in kind])
