@@ -60,6 +60,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	@$(PY) -m benchmarks.trivial
+	@$(PY) -m benchmarks.wrapper_subclasses
 	@$(PY) -m benchmarks.import_time
 	@$(PY) -m benchmarks.memory
 	@$(PY) -m benchmarks.steady_inductor

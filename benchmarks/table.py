@@ -35,6 +35,11 @@ def totals() -> Iterator[str]:
     if trivial:
         mine, other = trivial["x + 1: fineline"], trivial["x + 1: torch.compile"]
         yield f"| compiled `x + 1` over the plain call | {mine / 1e3:.2f} µs (torch.compile {other / 1e3:.1f} µs) |"
+    wrappers = load("wrapper_subclasses") or {}
+    for name, times in wrappers.items():
+        if name != "plain":
+            mine, other = times["fineline"], times["torch.compile"]
+            yield f"| warm call of a linear layer, weight: {name} | {other / mine:.1f}x cheaper: {mine:.2f} µs (torch.compile {other:.1f} µs) |"
     for name, what in (("steady_inductor", "inference"), ("steady_inductor_train", "training")):
         steady = load(name)
         if steady:

@@ -14,7 +14,7 @@ from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATO
 from fineline.bytecode.instructions import Instruction, effect
 from fineline.bytecode.version import CURRENT
 
-_HARMLESS = frozenset({
+HARMLESS = frozenset({
     "BINARY_OP", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_SLICE", "BUILD_STRING",
     "BUILD_TUPLE", "CALL", "CALL_FUNCTION_EX", "COMPARE_OP", "CONTAINS_OP", "COPY", "COPY_FREE_VARS", "DELETE_FAST", "DELETE_SUBSCR",
     "DICT_MERGE", "DICT_UPDATE", "FORMAT_VALUE", "FOR_ITER", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_FORWARD", "JUMP_IF_FALSE_OR_POP",
@@ -90,7 +90,7 @@ def uses_between(info: CodeInfo, start: int, end: int) -> PureCode | None:
     for info, start, end in ranges:
         for k in range(start, end):
             name, arg = info.instructions[k]
-            if name not in _HARMLESS or (name == "LOAD_METHOD" and info.names[arg] not in _METHODS):
+            if name not in HARMLESS or (name == "LOAD_METHOD" and info.names[arg] not in _METHODS):
                 return None
             if name == "LOAD_CONST" and not (is_plain(info.consts[arg]) or _is_comprehension(info.consts[arg])):
                 return None

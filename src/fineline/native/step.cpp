@@ -200,7 +200,7 @@ Verdict evaluate_step(const Step& step, PyObject** registers, PyObject* const* r
     case Op::Distinct:
       return verdict(are_distinct(step, registers));
     case Op::Tensor:
-      return verdict(tensor_matches(value, *step.tensor));
+      return tensor_matches(value, *step.tensor);
     case Op::Storages:
       return check_storages(step, registers);
     case Op::Relation:

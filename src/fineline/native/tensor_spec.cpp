@@ -54,10 +54,20 @@ const c10::TensorImpl* impl_of(PyObject* tensor) { return THPVariable_Unpack(ten
 // Tensors with one of these keys answer for sizes, strides or device through code of their own.
 bool is_opaque(c10::DispatchKeySet keys) {
   using K = c10::DispatchKey;
-  constexpr c10::DispatchKeySet opaque({K::Python, K::NestedTensor, K::Functionalize, K::FuncTorchBatched, K::FuncTorchGradWrapper,
-                                        K::BatchedNestedTensor, K::Batched, K::ZeroTensor});
+  constexpr c10::DispatchKeySet opaque({K::NestedTensor, K::Functionalize, K::FuncTorchBatched, K::FuncTorchGradWrapper, K::BatchedNestedTensor,
+                                        K::Batched, K::ZeroTensor});
   return keys.raw_repr() & opaque.raw_repr();
 }
+
+// Tensors with the key Python may do so through a method of their class: their flags, which only derived classes read, say whether.
+struct Flags : c10::TensorImpl {
+  static bool asks_class(const c10::TensorImpl* impl) {
+    auto flags = static_cast<const Flags*>(impl);
+    return flags->sizes_strides_policy_ || flags->device_policy_ || flags->layout_policy_;
+  }
+};
+
+bool asks_class(const c10::TensorImpl* impl) { return impl->key_set().has(c10::DispatchKey::Python) && Flags::asks_class(impl); }
 
 bool parse_ints(PyObject* tuple, std::vector<int64_t>& values) {
   if (!PyTuple_Check(tuple)) return false;
@@ -126,20 +136,23 @@ TensorSpecPtr parse_tensor_spec(PyObject* facts) {
   return spec;
 }
 
-bool tensor_matches(PyObject* object, const TensorSpec& spec) {
-  if (Py_TYPE(object) != spec.cls) return false;
+Verdict tensor_matches(PyObject* object, const TensorSpec& spec) {
+  if (Py_TYPE(object) != spec.cls) return Verdict::Fail;
   const c10::TensorImpl* impl = impl_of(object);
+  // The key set comes first: it holds what proves the sizes and strides readable, the layout, and inference tensors.
+  if (impl->key_set().raw_repr() != spec.keys) return Verdict::Fail;
+  if (asks_class(impl)) return Verdict::Python;
   try {
-    // The key set comes first: it holds what proves the sizes and strides readable, the layout, and inference tensors.
-    return impl->key_set().raw_repr() == spec.keys && impl->dtype() == spec.dtype && agree(spec.sizes, impl->sizes()) &&
-        agree(spec.strides, impl->strides()) && impl->device() == spec.device && requires_grad(impl) == spec.requires_grad;
+    return verdict(impl->dtype() == spec.dtype && agree(spec.sizes, impl->sizes()) && agree(spec.strides, impl->strides()) &&
+                   impl->device() == spec.device && requires_grad(impl) == spec.requires_grad);
   } catch (...) {  // a tensor without the field in question
-    return false;
+    return Verdict::Fail;
   }
 }
 
 std::vector<const void*> tensor_words(PyObject* tensor, const TensorSpec& spec) {
   const c10::TensorImpl* impl = impl_of(tensor);
+  if (asks_class(impl)) return {};
   // The first field of the sizes is their number. With many dimensions, they are kept elsewhere.
   const void* dimensions = &(impl->*private_field(SizesField{}));
   if (impl->sizes().size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE || load_word(dimensions) != impl->sizes().size()) return {};
@@ -159,7 +172,7 @@ std::vector<const void*> tensor_words(PyObject* tensor, const TensorSpec& spec) 
 Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_t& number) {
   if (!is_tensor(object)) return Verdict::Fail;
   const c10::TensorImpl* impl = impl_of(object);
-  if (is_opaque(impl->key_set())) return Verdict::Python;
+  if (is_opaque(impl->key_set()) || asks_class(impl)) return Verdict::Python;
   try {
     if (which == TensorNumber::Offset) {
       number = impl->storage_offset();
@@ -177,7 +190,7 @@ Verdict tensor_number(PyObject* object, TensorNumber which, size_t index, int64_
 const c10::TensorImpl* readable_impl(PyObject* object) {
   if (!is_tensor(object)) return nullptr;
   const c10::TensorImpl* impl = impl_of(object);
-  return is_opaque(impl->key_set()) ? nullptr : impl;
+  return is_opaque(impl->key_set()) || asks_class(impl) ? nullptr : impl;
 }
 
 const void* storage_key(PyObject* object) {

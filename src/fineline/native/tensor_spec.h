@@ -13,11 +13,12 @@ namespace fineline {
 class TensorSpec;
 using TensorSpecPtr = std::shared_ptr<const TensorSpec>;
 
-// Reads the facts of a `tensor` step; null if its fields alone cannot tell (subclasses with a dispatch of their own, layouts other than
-// strided), which leaves the check to Python.
+// Reads the facts of a `tensor` step; null if its fields alone cannot tell (keys of functorch, layouts other than strided), which leaves
+// the check to Python.
 TensorSpecPtr parse_tensor_spec(PyObject* facts);
 
-bool tensor_matches(PyObject* object, const TensorSpec& spec);
+// `Python` if the class of the tensor answers for its sizes, strides, device or layout.
+Verdict tensor_matches(PyObject* object, const TensorSpec& spec);
 
 // Where the memory is that decides whether a tensor that matches `spec` goes on doing so, in an order in which each word leads to the
 // next, after its class. None if it is more than a few words.

@@ -27,6 +27,8 @@ _TYPE_DICT, _TYPE_MRO = [type.__dict__[name] for name in ("__dict__", "__mro__")
 _IMMUTABLE = frozenset(
     {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, type(...)}
 )
+# Stands for an attribute that is not there.
+ABSENT: Any = object()
 _METHODS = ("__torch_function__", "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__metadata_guard__")
 
 
@@ -44,8 +46,14 @@ class Parts(NamedTuple):
 
 def methods_of(cls: type) -> list[tuple[str, Any]]:
     """Returns the attributes of a class that decide what becomes of its tensors, by their names; None for one that it lacks."""
+    found = [(name, on_class(cls, name)) for name in _METHODS]
+    return [(name, None if method is ABSENT else method) for name, method in found]
+
+
+def on_class(cls: type, name: str) -> Any:
+    """Returns the attribute of a class as the class holds it; `ABSENT` if it has none."""
     spaces = [_TYPE_DICT.__get__(base) for base in _TYPE_MRO.__get__(cls)]
-    return [(name, next((space[name] for space in spaces if name in space), None)) for name in _METHODS]
+    return next((space[name] for space in spaces if name in space), ABSENT)
 
 
 def is_wrapper(t: object) -> bool:
@@ -130,7 +138,7 @@ class PutTogether:
         return put_together(self._cls, Parts(self._names, tensors, copy.deepcopy(self._context)), sizes, strides)
 
     def __eq__(self, other: object) -> bool:
-        return is_a(other, PutTogether) and self._cls is other._cls and self._names == other._names and _same(self._context, other._context)
+        return is_a(other, PutTogether) and self._cls is other._cls and self._names == other._names and same_context(self._context, other._context)
 
     def __hash__(self) -> int:
         return hash((self._cls, self._names))
@@ -156,6 +164,22 @@ def _collect(a: Any, again: Any, found: list) -> bool:
     return type(a) in _IMMUTABLE or is_a(a, enum.Enum)
 
 
+def is_constant(a: Any) -> bool:
+    """Returns whether ``a`` never changes, or is a list or a dict of such values."""
+    if type(a) in (list, tuple, torch.Size):
+        return all(map(is_constant, a))
+    if type(a) is dict:
+        return all([is_constant(k) and is_constant(v) for k, v in a.items()])
+    return type(a) in _IMMUTABLE or is_a(a, enum.Enum)
+
+
+def copy_of_constant(a: Any) -> Any:
+    """Returns a constant, with lists and dicts that are new."""
+    if type(a) in (list, tuple):
+        return type(a)(map(copy_of_constant, a))
+    return {k: copy_of_constant(v) for k, v in a.items()} if type(a) is dict else a
+
+
 class SameParts:
     """Checks that a tensor is taken apart as an earlier one was: into attributes of the same names, with an equal context.
 
@@ -179,17 +203,17 @@ class SameParts:
         return tuple(names) == self._names and self._holds(context)
 
     def _holds(self, context: Any) -> bool:
-        return bool(self._own(self._context, context)) if self._own is not None else _same(self._context, context)
+        return bool(self._own(self._context, context)) if self._own is not None else same_context(self._context, context)
 
 
-def _same(a: Any, b: Any) -> bool:
+def same_context(a: Any, b: Any) -> bool:
     """Returns whether two contexts are equal, types included: 1, 1.0 and True are equal for Python, and so are both zeros."""
     if type(a) is not type(b):
         return False
     if is_a(a, (tuple, list)):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(same_context, a, b))
     if is_a(a, dict):
-        return list(map(type, a)) == list(map(type, b)) and list(a) == list(b) and all(map(_same, a.values(), b.values()))
+        return list(map(type, a)) == list(map(type, b)) and list(a) == list(b) and all(map(same_context, a.values(), b.values()))
     if type(a) in (torch.SymInt, torch.SymFloat, torch.SymBool):
         return bool(a.node.expr == b.node.expr)
     if type(a) in (float, complex):

@@ -22,8 +22,10 @@ from fineline.guards.source import GuardBuilder, Source
 from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a, is_users_class, is_wrapper_class, taken_as_it_is
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.torch_facts.flattening import AttributeRead, attributes_read
 from fineline.torch_facts.thread_state import torch_function_state
 from fineline.torch_facts.wrapper_subclasses import (
+    ABSENT,
     NotTakenApart,
     Parts,
     PutTogether,
@@ -204,11 +206,48 @@ class SegmentTrace:
         except NotTakenApart:
             return
         self._guard_methods(type(tensor))
-        self.guards.check(src, "predicate", (same, text_of(parts)), "parts")
-        for name, inner in zip(parts.names, parts.tensors, strict=True):
-            member = inner_tensor(name)
-            self.load(inner, self.guards.access(src, "member", member, inner))
+        if (reads := attributes_read(tensor, parts)) is not None:
+            self._guard_reads(tensor, src, reads)
+        else:
+            self.guards.check(src, "predicate", (same, text_of(parts)), "parts")
+            for name, inner in zip(parts.names, parts.tensors, strict=True):
+                member = inner_tensor(name)
+                self.load(inner, self.guards.access(src, "member", member, inner))
         self.containers.wrappers.own(tensor, parts)
+
+    def _guard_reads(self, t: Tensor, src: Source, reads: list[AttributeRead]) -> None:
+        """Guards what ``__tensor_flatten__`` reads of a tensor, which saves its call."""
+        cls, guards = type(t), self.guards
+        space = guards.access(src, "dict", None, t.__dict__)
+        if t.__dict__ not in self.sources:
+            self.adopt(t.__dict__, space)
+        guards.type_lacks(cls, "__getattr__")
+        for name, own, of_class in reads:
+            if of_class is ABSENT:
+                guards.type_lacks(cls, name)
+            else:
+                place = guards.type_attr(cls, name, of_class)
+                guards.check(place, "is", of_class)
+                if type(of_class) is types.FunctionType:
+                    guards.check(place, "function", (of_class.__code__, of_class.__defaults__, of_class.__kwdefaults__))
+                else:
+                    self._load_constant(of_class, place)
+            if own is ABSENT:
+                guards.check(space, "absent", name, (str, name))
+            else:
+                self._load_constant(own, guards.access(space, "key", name, own))
+
+    def _load_constant(self, v: Any, src: Source) -> None:
+        """Loads a value, a list or a dict as it is: no symbol takes the place of a number in it."""
+        self.load(v, src)
+        if type(v) in (list, tuple, torch.Size):
+            self.guards.check(src, "len", len(v))
+            for n, item in enumerate(v):
+                self._load_constant(item, self.guards.access(src, "index", n, item))
+        elif type(v) is dict:
+            self.guards.check(src, "keys", tuple(v))
+            for k, item in v.items():
+                self._load_constant(item, self.guards.access(src, "key", k, item))
 
     def _guard_methods(self, cls: Any) -> None:
         """Guards the methods that take tensors of a wrapper subclass apart and compute their operators."""

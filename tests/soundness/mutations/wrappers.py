@@ -49,7 +49,7 @@ class Wrapped(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return fn(*tree_map_only(Wrapped, Wrapped.plain, args), **(kwargs or {}))
+        return fn(*tree_map_only(Wrapped, lambda w: w.plain(), args), **(kwargs or {}))
 
 
 class Other(Wrapped):
@@ -125,3 +125,134 @@ def wrapper_function_hook_added():
 
     w = Hooked(X)
     return lambda x: x + w, (X,), attr(Hooked, "__torch_function__", classmethod(lambda cls, fn, types, args=(), kwargs=None: X * 9))
+
+
+class Listed(Wrapped):
+    """Takes itself apart by lists of names, like the classes of torchao."""
+
+    inner_names, other_names = ["inner"], ["scale", "context"]
+
+    def __tensor_flatten__(self) -> Any:
+        names = self.inner_names.copy()
+        others = {}
+        for name in self.other_names:
+            if isinstance_of_tensor(getattr(self, name)):
+                names.append(name)
+            else:
+                others[name] = getattr(self, name)
+        if hasattr(self, "more"):
+            others["more"] = self.more
+        return names, others
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["inner"], inner.get("scale"), context.get("context"))
+
+    def plain(self) -> Tensor:
+        return super().plain() + len(str(self.__tensor_flatten__()[1]))
+
+
+def isinstance_of_tensor(x: object) -> bool:
+    return isinstance(x, Tensor)
+
+
+class Read(Listed):
+    """The same, whose code shows that it reads nothing but attributes."""
+
+    def __tensor_flatten__(self) -> Any:
+        names, others = list(self.inner_names), self.rest()
+        if self.scale is not None:
+            names.append("scale")
+        return names, others
+
+    def rest(self) -> Any:
+        others = {name: getattr(self, name) for name in self.other_names if name != "scale"}
+        return {**others, "more": self.more} if hasattr(self, "more") else others
+
+
+def _of_class(cls: type[Wrapped], name: str, value: Any) -> Any:
+    """A case whose change sets an attribute of a new class."""
+
+    def of_class() -> Any:
+        class New(cls):  # type: ignore[valid-type, misc]
+            inner_names, other_names = ["inner"], ["scale", "context"]
+
+        w = New(X)
+        return lambda x: x + w, (X,), attr(New, name, value)
+
+    return of_class
+
+
+def _of_tensor(cls: type[Wrapped], name: str, value: Any) -> Any:
+    """A case whose change sets an attribute of a tensor."""
+
+    def of_tensor() -> Any:
+        w = cls(X)
+        return lambda x: x + w, (X,), attr(w, name, value)
+
+    return of_tensor
+
+
+for _cls in (Listed, Read):
+    for _name, _make in {
+        "names": _of_class(_cls, "other_names", []),
+        "attribute_of_class": _of_class(_cls, "more", 12345),
+        "descriptor": _of_class(_cls, "context", property(lambda self: 12345)),
+        "getattr": _of_class(_cls, "__getattr__", lambda self, name: 12345),
+        "attribute": _of_tensor(_cls, "more", 12345),
+        "context": _of_tensor(_cls, "context", [1, 2]),
+        "scale": _of_tensor(_cls, "scale", torch.tensor(3.0)),
+    }.items():
+        CASES[f"wrapper_{_cls.__name__.lower()}_{_name}"] = _make
+
+
+def _names_in_place(cls: type[Wrapped]) -> Any:
+    class New(cls):  # type: ignore[valid-type, misc]
+        inner_names, other_names = ["inner"], ["scale"]
+
+    w = New(X)
+    return lambda x: x + w, (X,), doing(lambda: New.other_names.append("context"), New.other_names.pop)
+
+
+CASES["wrapper_listed_names_in_place"] = lambda: _names_in_place(Listed)
+CASES["wrapper_read_names_in_place"] = lambda: _names_in_place(Read)
+
+
+@case
+def wrapper_code_of_flatten():
+    class New(Read):
+        def __tensor_flatten__(self) -> Any:
+            return ["inner"], self.context
+
+    def other(self: Any) -> Any:
+        return ["inner"], 12345
+
+    w, own = New(X), New.__tensor_flatten__.__code__
+
+    def give(code: Any) -> None:
+        New.__tensor_flatten__.__code__ = code
+
+    return lambda x: x + w, (X,), doing(lambda: give(other.__code__), lambda: give(own))
+
+
+class Option:
+    def __init__(self) -> None:
+        self.n = 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Option) and self.n == other.n
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Option({self.n})"
+
+
+@case
+def wrapper_attribute_of_an_object_in_the_context():
+    class New(Read):
+        def plain(self) -> Tensor:
+            return self.inner * self.context.n
+
+    w = New(X, context=Option())
+    return lambda x: x + w, (X,), attr(w.context, "n", 5)
