@@ -472,6 +472,8 @@ program("compiled_dynamically", run, lambda place: [Watching()], lambda place: (
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam], ids=lambda kind: kind.__name__)
 def test_training(kind: Any, twin: str) -> None:
+    if twin == "counted" and kind is torch.optim.Adam:
+        pytest.skip("PyTorch's optimizers take other operators where code is compiled")
     own = Table()
 
     @own.program(raw=True, args=at, recompiles=(1, 2), breaks=True, calls=4, tolerance=1e-4)
@@ -701,6 +703,8 @@ READ: dict[str, Any] = {
 
 @pytest.mark.parametrize("body", READ)
 def test_what_is_read(body: str, twin: str) -> None:
+    if twin == "counted" and body == "arrays":
+        pytest.skip("NumPy's functions are operators of the graph")
     own = Table()
     marks: dict[str, Any] = {"recompiles": frozenset({1, 2}), "breaks": True, "min_graphs": 0, "tolerance": 1e-6}
     own.program(raw=True, args=at, **marks)(called(READ[body], lambda place: [Watching()]))
