@@ -138,10 +138,10 @@ def stored() -> list[Row]:
     return [Row(name, Counted(**mine), Counted(**other)) for name, mine, other in load("coverage") or ()]
 
 
-def table() -> list[str]:
-    """The rows for the documents, from the last numbers."""
+def table(zoo: bool) -> list[str]:
+    """The rows for the documents, from the last numbers; those of the zoo's models only if ``zoo``."""
     lines = ["| program (captured / eager / graphs) | fineline | torch.compile |", "|---|---|---|"]
-    return lines + [f"| {row.name} | {row.fineline} | {row.torch} |" for row in stored()]
+    return lines + [f"| {row.name} | {row.fineline} | {row.torch} |" for row in stored() if zoo or row.name in PROGRAMS]
 
 
 def main() -> int:
@@ -151,14 +151,14 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--no-zoo", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail when a row captures less than torch.compile")
-    parser.add_argument("--table", action="store_true", help="print the table of docs/benchmarks.md from the last numbers")
+    parser.add_argument("--table", action="store_true", help="print the table of docs/benchmarks.md from the last numbers, and with --no-zoo that of README")
     parser.add_argument("--count", nargs=2, metavar=("PROGRAM", "FRONT_END"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.count:
         count_here(*options.count, calls=options.calls)
         return 0
     if options.table:
-        print("\n".join(table()))
+        print("\n".join(table(not options.no_zoo)))
         return 0
     programs = [*PROGRAMS.values(), *([] if options.no_zoo else map(zoo_model, zoo_names()))]
     wanted = [part for part in options.programs.split(",") if part]
