@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -428,6 +430,98 @@ def ddp_state_dict(run: Run) -> Any:
     dcp.load(taken, checkpoint_id=run.folder)
     set_model_state_dict(other, taken)
     return found, run.train(other, other, run.batches()[5:])
+
+
+# -- DTensor ---------------------------------------------------------------------------------------------------------------------
+class MLP(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).relu())
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(WIDTH), MLP()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mlp(self.norm(x)) + x
+
+
+def same_batches(run: Run) -> list[Tensor]:
+    """Returns batches that are the same on all ranks."""
+    made = torch.Generator().manual_seed(1)
+    return [torch.randn(4, WIDTH, generator=made) for _ in range(STEPS)]
+
+
+def tensor_parallel_mlp(run: Run) -> nn.Module:
+    mesh = init_device_mesh("cpu", (run.size,))
+    return parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+@program("9")
+def dtensor_tensor_parallel(run: Run) -> Any:
+    model = tensor_parallel_mlp(run)
+    return run.train(run.compile(model), model, same_batches(run))
+
+
+@program("12")
+def dtensor_sequence_parallel(run: Run) -> Any:
+    plan = {
+        "norm": SequenceParallel(), "mlp": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate()),
+        "mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }  # fmt: skip
+    model = parallelize_module(Block(), init_device_mesh("cpu", (run.size,)), plan)
+    batches = [x.view(2, 2, WIDTH).repeat(1, run.size // 2, 1).chunk(run.size, 1)[run.rank].contiguous() for x in same_batches(run)]
+    return run.train(run.compile(model), model, batches)
+
+
+@program("11")
+def dtensor_as_parameter(run: Run) -> Any:
+    """Placed parameters in plain code: the graph's results are placed, too, and the gradients."""
+    mesh = init_device_mesh("cpu", (run.size,))
+    torch.manual_seed(0)
+    weights = [nn.Parameter(distribute_tensor(torch.randn(WIDTH, WIDTH), mesh, [p])) for p in (Shard(0), Shard(1), Replicate())]
+
+    def step(x: Tensor) -> Any:
+        y = DTensor.from_local(x, mesh, [Replicate()])
+        for w in weights:
+            y = (y @ w).tanh()
+        summed = y.sum(0)
+        return y, summed.redistribute(placements=[Replicate()]), y.full_tensor(), summed.to_local()
+
+    step, optimizer, seen = run.compile(step), torch.optim.SGD(weights, lr=0.05, momentum=0.9), []
+    for x in same_batches(run):
+        y, summed, whole, part = step(x)
+        (y.square().mean().full_tensor() + summed.sum().to_local() + whole.mean()).backward()
+        seen.append([*map(local, [y, summed, whole, part]), y.placements == summed.placements, [local(w.grad) for w in weights]])
+        optimizer.step()
+        optimizer.zero_grad()
+    return seen
+
+
+@program("3 3 3 3")
+def dtensor_placed_anew(run: Run) -> Any:
+    """Placements, and then the mesh, are others from call to call."""
+    meshes = [init_device_mesh("cpu", (run.size,), mesh_dim_names=(name,)) for name in ("one", "other")]
+    step, seen = run.compile(lambda x, where: (x * 2).redistribute(placements=where).to_local()), []
+    for mesh in meshes:
+        for place in (Shard(0), Shard(1)):
+            for x in same_batches(run)[:2]:
+                seen.append(local(step(distribute_tensor(x, mesh, [place]), (Replicate(),))))
+    return seen
+
+
+@program("10")
+def dtensor_in_two_dimensions(run: Run) -> Any:
+    """A mesh of data-parallel and tensor-parallel processes."""
+    mesh = init_device_mesh("cpu", (run.size // 2, 2), mesh_dim_names=("data", "tensor"))
+    model = parallelize_module(MLP(), mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return run.train(run.compile(lambda x: model(x) + 1), model, same_batches(run))
 
 
 # -- collectives -----------------------------------------------------------------------------------------------------------------

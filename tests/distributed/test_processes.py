@@ -21,7 +21,10 @@ ROOT = Path(__file__).parent.parent.parent
 # Seconds that a start with all programs may take.
 LONGEST = 400
 # The programs that four processes run.
-IN_FOUR = ("ddp_buckets", "fsdp_blocks", "functional_collectives", "in_place_collectives", "tensor_parallel_layer", "ranks_that_differ")
+IN_FOUR = (
+    "ddp_buckets", "fsdp_blocks", "functional_collectives", "in_place_collectives", "tensor_parallel_layer", "ranks_that_differ",
+    "dtensor_sequence_parallel", "dtensor_in_two_dimensions",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

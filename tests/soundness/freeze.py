@@ -26,6 +26,8 @@ Tree = tuple[Any, ...]
 
 _CONSTANT = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range, slice)
 _TORCH_CONSTANT = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+# The placements of a DTensor, whose identity is nobody's business.
+_PLACEMENT = torch._C._distributed.Placement if torch.distributed.is_available() else ()
 _CLASS_NOISE = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__",
     "__dataclass_params__", "__dataclass_fields__", "__annotations__", "__match_args__", "__slotnames__",
@@ -145,6 +147,8 @@ class Freezer:
             return (cls.__name__, hex(obj) if cls is int and obj.bit_length() > 2000 else repr(obj))
         if cls in _TORCH_CONSTANT:
             return ("torch", str(obj))
+        if isinstance(obj, _PLACEMENT):
+            return ("placement", type(obj).__name__, repr(obj))
         if issubclass(cls, enum.Enum):
             return ("enum", cls.__qualname__, repr(obj._name_), repr(obj._value_))
         if issubclass(cls, tuple) and self.constant(obj):
@@ -164,7 +168,9 @@ class Freezer:
     def constant(self, obj: Any) -> bool:
         """Whether a tuple's identity is nobody's business."""
         items = list(tuple.__iter__(obj))
-        return all(type(i) in _CONSTANT or type(i) in _TORCH_CONSTANT or (type(i) is tuple and self.constant(i)) for i in items)
+        return all(
+            type(i) in _CONSTANT or type(i) in _TORCH_CONSTANT or isinstance(i, _PLACEMENT) or (type(i) is tuple and self.constant(i)) for i in items
+        )
 
     def type_name(self, cls: type) -> str:
         return f"{cls.__qualname__}#{self.number(cls)}" if ours(cls.__module__) else f"{cls.__module__}.{cls.__qualname__}"
@@ -346,7 +352,13 @@ class Freezer:
             tensors = [getattr(tensor, name) for name in names]
         except (AttributeError, ValueError) as error:  # a class that does not keep to the protocol
             return ("parts", type(error).__name__)
+        # AOTAutograd gives a DTensor a tuple in place of a torch.Size.
+        context = _as_tuples(context) if "device_mesh" in names else context
         return ("parts", tuple(names), *map(self.freeze, tensors), self.freeze(context))
+
+
+def _as_tuples(context: Any) -> Any:
+    return tuple(map(_as_tuples, context)) if isinstance(context, tuple) else context
 
 
 def differences(a: Any, b: Any, tolerance: float = 0.0, path: str = "") -> Iterator[str]:

@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes._tensorify_python_scalars import TensorifyState
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from fineline.backends.mesh_calls import meshes_as_inputs
 from fineline.bytecode.handlers import Deferral, Observer, handled_signals, standing_in
 from fineline.import_thread import shapes_imported
 
@@ -70,6 +71,7 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_
             # AOTAutograd drops the overload without a text, as if it had no effect (torch 2.13). Eager code has the real text.
             node.args = (*node.args, "a number is zero")
             own.recompile()
+    meshes = meshes_as_inputs(own)
     known = {n.node.expr for n in example_inputs if isinstance(n, torch.SymInt)}
     places: list[tuple[int, int]] = []
     sizes: list[torch.SymInt] = []
@@ -79,16 +81,16 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_
                 known.add(n.node.expr)
                 places.append((i, d))
                 sizes.append(n)
-    if not places:
+    if not places and not meshes:
         return standing_in(Deferral, handled_signals(), compile_graph, own, example_inputs)
     with own.graph.inserting_before(next(iter(own.graph.nodes))):
         for n in sizes:
             own.graph.placeholder(str(n.node.expr))
     own.recompile()
-    compiled = standing_in(Deferral, handled_signals(), compile_graph, own, [*sizes, *example_inputs])
+    compiled = standing_in(Deferral, handled_signals(), compile_graph, own, [*sizes, *example_inputs, *meshes])  # type: ignore[list-item]
 
     def run(*inputs: Any) -> object:
-        return compiled(*[inputs[i].shape[d] for i, d in places], *inputs)
+        return compiled(*[inputs[i].shape[d] for i, d in places], *inputs, *meshes)
 
     return run
 

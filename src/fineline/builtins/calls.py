@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_space
 
+from fineline.builtins import distributed_tensors
 from fineline.builtins.debuggers import NAMES as STOPPING
 from fineline.builtins.debuggers import stop, stops
 from fineline.builtins.handlers import HANDLERS
@@ -51,6 +52,7 @@ from fineline.tensor_ops.rules import call_ruled
 from fineline.tensor_ops.subgraphs.nested_regions import call_nested, is_nested
 from fineline.tensor_ops.torch_functions import NO_OVERRIDE, call_override, is_made_in_python, overridden
 from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.distributed_tensors import is_placement_class
 from fineline.torch_facts.releases import APPLY
 from fineline.tracing.identity_guards import F_CODE, METHOD, identify
 from fineline.tracing.interp import Call, Handler, Interp
@@ -61,7 +63,7 @@ from fineline.tracing.segment_trace import F_CLOSURE, F_DEFAULTS, F_GLOBALS, F_K
 # Stands in a ``functools.partial`` for an argument that each call gives, from Python 3.14 on.
 _PLACEHOLDER = getattr(functools, "Placeholder", object())
 # The qualified names of functions for which the handler depends on more than the name.
-REPLACED = NAMES | collectives.NAMES
+REPLACED = NAMES | collectives.NAMES | distributed_tensors.NAMES
 PARTIAL_CALL = functools.partial.__call__
 MODULE_CALL = nn.Module.__call__
 CALL_IMPL = nn.Module._call_impl
@@ -383,7 +385,7 @@ def call_type(call: Call) -> Frame | None:
     handler = HANDLERS.get(cls)
     if handler is not None:
         return handler(call)
-    if cls in VALUE_TYPES and all([is_value(a) and c_access.may_compare(trace, a) for a in args]):
+    if (cls in VALUE_TYPES or is_placement_class(cls)) and all([is_value(a) and c_access.may_compare(trace, a) for a in call.values()]):
         return call.run_in_c()
     if not trace.active:
         if not is_users_class(cls) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):

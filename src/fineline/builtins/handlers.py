@@ -16,6 +16,7 @@ from fineline.builtins import (
     containers,
     data_parallel,
     debuggers,
+    distributed_tensors,
     iteration,
     libraries,
     marks,
@@ -103,7 +104,7 @@ def _type_hints(call: Call) -> Frame | None:
 
 _FAMILIES: tuple[Any, ...] = (
     array_calls, attribute_functions, checkpoint, classes, collectives, containers, copying, data_parallel, debuggers, random_methods,
-    higher_order, tensor_indices, inference_mode, introspection, torch_functions, user_modes, rule_blocks, libraries, marks, iteration,
+    distributed_tensors, higher_order, tensor_indices, inference_mode, introspection, torch_functions, user_modes, rule_blocks, libraries, marks, iteration,
     tensor_types, texts, unbacked, wrapper_tensors,
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fineline.builtins.data_parallel import AROUND
+from fineline.builtins.distributed_tensors import distributed
 from fineline.builtins.libraries import stand_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
@@ -73,7 +74,7 @@ def known_function(interp: Interp, fn: types.FunctionType) -> Handler | None:
         return None
     if fn.__code__ is GROWING.__code__:
         return _calls_back
-    found = _BY_FUNCTION.get(fn) or collective(fn)
+    found = _BY_FUNCTION.get(fn) or collective(fn) or distributed(fn)
     return _stands_in if found is None and stand_in(fn) is not None else found
 
 

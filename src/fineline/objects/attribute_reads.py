@@ -49,6 +49,7 @@ from fineline.objects.type_info import (
 )
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
+from fineline.torch_facts.distributed_tensors import PLACEMENT, is_distributed, is_placement
 from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import member_of
@@ -153,6 +154,8 @@ def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
 def of_tensor(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the attributes that every tensor has. Attributes stored on the tensor or its class are read as `object` reads them."""
     attr = TENSOR_ATTRS.get(name)
+    if attr is None and name == "_spec" and is_distributed(obj) and obj not in interp.trace.sources:
+        raise GraphBreak(getattr, (obj, name), None, "FL507", "._spec of a DTensor made in the captured code")
     return NEXT if attr is None else interp.tensors.load_attribute(interp, f, obj, name, attr, then)
 
 
@@ -197,6 +200,17 @@ def of_super(interp: Interp, f: Frame, sup: Any, name: str, then: Delivery | Non
     return BINDERS[kind](interp, f, descr, obj, start, then)
 
 
+def of_placement(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
+    """Handles a placement of a `DTensor`, which has no attributes but those of its class: properties in C, which never change, and methods."""
+    if not is_placement(obj):
+        return NEXT
+    raw = raw_lookup(type(obj), name)
+    if is_a(raw, property) or is_a(getattr(raw, "__func__", None), types.BuiltinFunctionType):
+        return interp.finish(f, getattr(obj, name), then)
+    kind, descr = type_info(interp.trace, type(obj)).look(interp.trace, name)
+    return BINDERS[kind](interp, f, descr, obj, type(obj), then) if kind in _HIDDEN else NEXT
+
+
 def of_carried_iterator(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles a stand-in for an iterator that is alive at a graph break: the iterator itself is read, in an eager call."""
     if name in ITERATING:
@@ -220,6 +234,7 @@ OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, s
     (type, of_class),
     (super, of_super),
     (np.ndarray, of_array),
+    (PLACEMENT, of_placement),
     (tuple(STANDING), of_carried_iterator),
 )
 

@@ -18,6 +18,7 @@ from fineline.numpy_support import np
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.torch_facts.distributed_tensors import PLACEMENT
 from fineline.tracing.identity_guards import guard_mro
 from fineline.tracing.local_classes import find
 from fineline.tracing.segment_trace import SegmentTrace
@@ -41,7 +42,7 @@ NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType,
 PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 # Classes whose instances are not read as `object` reads them, whatever the class defines: `attribute_reads.OF_CLASSES`.
-SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, np.ndarray, *OPERATOR_SPACES, *SYMBOLIC})
+SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, np.ndarray, *OPERATOR_SPACES, *SYMBOLIC, *PLACEMENT})
 
 
 def _may_change(cls: type) -> bool:

@@ -35,12 +35,14 @@ from fineline.tensor_ops.speculation import settle_raising, writes_outside, writ
 from fineline.tensor_ops.symbolic_forms import form_of
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.torch_facts.callables import CallByReference
+from fineline.torch_facts.distributed_tensors import dispatch_state, draws, is_distributed, makes_masks
 from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, differing
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.torch_facts.wrapper_subclasses import is_wrapper
 from fineline.tracing.constant_tensors import FOLDED
+from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Interp
 
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -283,4 +285,14 @@ def _check_kernels(call: TensorOperator) -> None:
             raise call.graph_break("FL503", "runs in another state when compiled than where the code calls it")
 
 
-CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_metadata, _check_sizes, _check_kernels)
+def _check_distributed(call: TensorOperator) -> None:
+    if not any([is_distributed(x) for a in call.all_args for x in (a if type(a) in (list, tuple) else (a,))]):
+        return
+    if draws(call.fn, call.args, call.kwargs):
+        raise call.graph_break("FL503", "draws random numbers for a DTensor, for which PyTorch sets the states of generators")
+    if makes_masks(call.fn, call.args, call.kwargs):
+        raise call.graph_break("FL503", "may give a DTensor whose placements hold a mask")
+    guard_answer(call.interp.trace, dispatch_state, (), {}, dispatch_state())
+
+
+CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_metadata, _check_sizes, _check_kernels, _check_distributed)

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fineline.bytecode.asynchronous import let_pass
 from fineline.identity import AddressMap
 from fineline.kinds import is_a, is_wrapper_class
+from fineline.torch_facts.distributed_tensors import holds_masks, is_mesh
 
 # Read a class, whatever its metaclass defines.
 _TYPE_DICT, _TYPE_MRO = [type.__dict__[name] for name in ("__dict__", "__mro__")]
@@ -37,11 +38,15 @@ class NotTakenApart(Exception):
 
 
 class Parts(NamedTuple):
-    """A tensor, taken apart: the attributes that hold its inner tensors, these tensors, and the context."""
+    """A tensor, taken apart: the attributes that hold its inner tensors, these tensors, and the context.
+
+    ``objects``: other attributes that the class names, with objects that compilers pass on as they are, such as the mesh of a `DTensor`.
+    """
 
     names: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     context: Any
+    objects: tuple[tuple[str, Any], ...] = ()
 
 
 def methods_of(cls: type) -> list[tuple[str, Any]]:
@@ -67,20 +72,25 @@ def parts_of(t: Any) -> Parts:
     # The methods are those of the class: an attribute of the tensor would hide them from PyTorch too, but not always.
     try:
         names, context = t.__tensor_flatten__()
-        tensors = [getattr(t, n) for n in names]
+        given = [(n, getattr(t, n)) for n in names]
     except Exception as e:
         let_pass(e)
         raise NotTakenApart(f"a tensor of class {name}, whose __tensor_flatten__ raises {type(e).__name__}") from None
-    if not all([type(n) is str for n in names]) or not all([is_a(x, Tensor) for x in tensors]):
+    objects = tuple([(n, x) for n, x in given if not is_a(x, Tensor)])
+    if not all([type(n) is str for n in names]) or not all([is_mesh(x) for _, x in objects]):
         raise NotTakenApart(f"a tensor of class {name}, whose __tensor_flatten__ names something that is not a tensor")
-    if not tensors:
+    if objects and holds_masks(t):
+        raise NotTakenApart(f"a tensor of class {name}, whose placements hold a mask")
+    inner = [(n, x) for n, x in given if is_a(x, Tensor)]
+    if not inner:
         raise NotTakenApart(f"a tensor of class {name}, which has no inner tensors")
-    return Parts(tuple(names), tuple(tensors), context)
+    return Parts(tuple([n for n, _ in inner]), tuple([x for _, x in inner]), context, objects)
 
 
 def put_together(cls: Any, parts: Parts, sizes: Any, strides: Any) -> Tensor:
     """Returns a tensor of ``cls`` with these parts."""
-    made = cls.__tensor_unflatten__(dict(zip(parts.names, parts.tensors, strict=True)), parts.context, sizes, strides)
+    inner = {**dict(zip(parts.names, parts.tensors, strict=True)), **dict(parts.objects)}
+    made = cls.__tensor_unflatten__(inner, parts.context, sizes, strides)
     if type(made) is not cls:
         raise NotTakenApart(f"a tensor of class {cls.__name__}, whose __tensor_unflatten__ returns a {type(made).__name__}")
     found: Tensor = made
@@ -131,6 +141,8 @@ class PutTogether:
     """A target in a graph that puts a tensor together from its inner tensors, as compilers do."""
 
     def __init__(self, cls: Any, parts: Parts) -> None:
+        # A tensor with other objects than tensors among its parts is made in C, not by captured code.
+        assert not parts.objects
         self._cls, self._names, self._context = cls, parts.names, parts.context
         self.__name__ = cls.__name__
 
@@ -187,10 +199,12 @@ class SameParts:
     """
 
     def __init__(self, cls: Any, parts: Parts) -> None:
-        self._names = parts.names
+        self._names = frozenset([*parts.names, *[name for name, _ in parts.objects]])
+        self._objects = parts.objects
         self._own: Callable[[Any, Any], Any] | None = getattr(cls, "__metadata_guard__", None)
         try:
-            self._context = copy.deepcopy(parts.context)
+            # The context of a DTensor consists of tuples of constants, and on fakes of symbols, which must not be copied.
+            self._context = parts.context if parts.objects else copy.deepcopy(parts.context)
             equal = self._holds(parts.context)
         except Exception as e:
             let_pass(e)
@@ -200,10 +214,17 @@ class SameParts:
 
     def __call__(self, t: Any) -> bool:
         names, context = t.__tensor_flatten__()
-        return tuple(names) == self._names and self._holds(context)
+        return self._names.issuperset(names) and len(names) == len(self._names) and self._holds(context) and all([getattr(t, n) is x for n, x in self._objects])
 
     def _holds(self, context: Any) -> bool:
+        if self._objects:
+            # AOTAutograd gives a DTensor a tuple where operators give it a torch.Size.
+            return same_context(_as_tuples(self._context), _as_tuples(context))
         return bool(self._own(self._context, context)) if self._own is not None else same_context(self._context, context)
+
+
+def _as_tuples(a: Any) -> Any:
+    return tuple(map(_as_tuples, a)) if is_a(a, tuple) else a
 
 
 def same_context(a: Any, b: Any) -> bool:

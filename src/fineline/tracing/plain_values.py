@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend
 from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
 from fineline.kinds import is_a, is_users_class
 from fineline.policy.selector import PYBIND
+from fineline.torch_facts.distributed_tensors import PLACEMENT
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
@@ -25,7 +26,7 @@ PINNED = (
     type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, enum.Enum, re.Pattern,
     type(torch.backends.cuda.SDPAParams.__init__),  # a function of C++ bindings, as a class has it
-    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.finfo, torch.iinfo,
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.finfo, torch.iinfo, *PLACEMENT,
 )  # fmt: skip
 # Numbers whose guards may be deferred, and which may be symbols.
 LAZY = (float, int)

@@ -22,6 +22,7 @@ from fineline.guards.source import GuardBuilder, Source
 from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a, is_users_class, is_wrapper_class, taken_as_it_is
 from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.torch_facts.distributed_tensors import SamePlacement, is_placement
 from fineline.torch_facts.flattening import AttributeRead, attributes_read
 from fineline.torch_facts.thread_state import torch_function_state
 from fineline.torch_facts.wrapper_subclasses import (
@@ -162,7 +163,7 @@ class SegmentTrace:
                 self.adopt(v, src)
                 self.load_members(v, src, BOUND[t])
                 return v
-            guards.check(src, "is", v)
+            guards.check(src, *(("predicate", (SamePlacement(v), f"== {v}"), "placement") if is_placement(v) else ("is", v)))
             if is_a(v, (type, types.ModuleType, enum.Enum)):
                 self.adopt(v, src)
             return v
@@ -210,9 +211,10 @@ class SegmentTrace:
             self._guard_reads(tensor, src, reads)
         else:
             self.guards.check(src, "predicate", (same, text_of(parts)), "parts")
-            for name, inner in zip(parts.names, parts.tensors, strict=True):
-                member = inner_tensor(name)
-                self.load(inner, self.guards.access(src, "member", member, inner))
+            for name, inner in (*zip(parts.names, parts.tensors, strict=True), *parts.objects):
+                self.load(inner, self.guards.access(src, "member", inner_tensor(name), inner))
+        for _, inner in parts.objects:
+            identify(self, inner)
         self.containers.wrappers.own(tensor, parts)
 
     def _guard_reads(self, t: Tensor, src: Source, reads: list[AttributeRead]) -> None:

@@ -1,0 +1,99 @@
+"""`DTensor`: tensors of which each process holds a part. Their placements on a mesh of processes, and calls that a graph can hold.
+
+A `DTensor` is a tensor of a wrapper subclass: it consists of the part of this process, of a mesh, which is no tensor, and of a context.
+PyTorch imports the module with the class late, and so does this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fineline.kinds import is_a
+from fineline.tables import imported
+
+MESH = "torch.distributed.device_mesh:DeviceMesh"
+_TYPES = "torch.distributed.tensor.placement_types:"
+_PLACEMENTS = frozenset({"Shard", "Replicate", "Partial", "_StridedShard"})
+CLASS = "torch.distributed.tensor:DTensor"
+_DROPPING_NAMES = (
+    "dropout dropout_ dropout1d dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
+    "feature_alpha_dropout_ native_dropout"
+)
+_DROPPING = frozenset(_DROPPING_NAMES.split())
+_DRAWING_NAMES = (
+    "bernoulli bernoulli_ normal normal_ uniform_ rand rand_like randint_like randn randn_like random_ exponential_ geometric_ cauchy_ "
+    "log_normal_ multinomial poisson rrelu rrelu_ gumbel_softmax binomial trunc_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ "
+    "xavier_normal_"
+)
+_DRAWING = frozenset(_DRAWING_NAMES.split())
+# Operators that find rows by their numbers: each process has some of the rows.
+_MASKING = frozenset(["cross_entropy", "embedding", "embedding_bag", "gather", "index_select", "nll_loss", "nll_loss_nd", "take_along_dim"])
+# The base in C of all placements; none if PyTorch was built without processes.
+PLACEMENT: tuple[type, ...] = (torch._C._distributed.Placement,) if hasattr(torch._C, "_distributed") else ()
+
+
+def is_mesh(x: object) -> bool:
+    """Returns whether ``x`` is a mesh of processes. It never changes; the names of its process groups are its own."""
+    return type(x) is imported(MESH)
+
+
+def is_distributed(t: object) -> bool:
+    """Returns whether ``t`` is a `DTensor`, not one of a class derived from it."""
+    return type(t) is imported(CLASS)
+
+
+def is_placement(x: object) -> bool:
+    """Returns whether ``x`` is a placement that never changes. One that a sharded embedding gives holds a mask, which later operators remove."""
+    t = type(x)
+    return is_a(x, PLACEMENT) and t.__name__ in _PLACEMENTS and t is imported(_TYPES + t.__name__) and not vars(x)
+
+
+def is_placement_class(cls: type) -> bool:
+    """Returns whether ``cls`` is a class of placements that never change."""
+    return imported(_TYPES[:-1]) is not None and any([cls is imported(_TYPES + name) for name in _PLACEMENTS])
+
+
+def holds_masks(t: Any) -> bool:
+    """Returns whether a `DTensor` has placements that hold more than its context says."""
+    return is_distributed(t) and not all(map(is_placement, t._spec.placements))
+
+
+def makes_masks(fn: Any, args: Any, kwargs: dict | None) -> bool:
+    """Returns whether an operator's result may have a placement that holds a mask. PyTorch keeps the mask in a cache, even that of a run on fakes."""
+    name = getattr(fn, "__name__", "").partition(".")[0]
+    given = (*args, *(kwargs or {}).values())
+    return name in _MASKING and any([is_distributed(t) and any(map(_is_sharded, t._spec.placements)) for t in given])
+
+
+def _is_sharded(placement: Any) -> bool:
+    return bool(placement.is_shard() or hasattr(placement, "split_factor"))
+
+
+def dispatch_state() -> tuple[bool, tuple[str, ...]]:
+    """Returns the state that decides how operators on a `DTensor` are computed: whether plain tensors are taken for replicas, and special handlers."""
+    handlers = imported(CLASS)._op_dispatcher._custom_op_handlers
+    return torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, handlers)))
+
+
+def draws(fn: Any, args: Any, kwargs: dict | None) -> bool:
+    """Returns whether an operator draws random numbers. Each draw on a `DTensor` may warn, and may set the states of generators."""
+    name = getattr(fn, "__name__", "").partition(".")[0]
+    if name == "scaled_dot_product_attention":
+        return bool((kwargs or {}).get("dropout_p", args[4] if len(args) > 4 else 0.0))
+    if name in _DROPPING:
+        # In functions and operators alike, the third argument, or the second one without a probability.
+        given = {k: v for k, v in (kwargs or {}).items() if k in ("training", "train")}
+        return next(iter(given.values())) if given else args[2] is not False if len(args) > 2 else True
+    return name in _DRAWING
+
+
+class SamePlacement:
+    """A predicate: a placement equals the one that was seen at capture."""
+
+    def __init__(self, placement: Any) -> None:
+        self._placement = placement
+
+    def __call__(self, other: Any) -> bool:
+        return type(other) is type(self._placement) and bool(other == self._placement)

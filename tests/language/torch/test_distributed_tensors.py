@@ -1,0 +1,201 @@
+"""`DTensor`: tensors of which each process holds a part. The processes are two, of which one is there: its collectives return what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, ones
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from tests.oracle import TWINS, Program, Table, check, t
+
+table = Table()
+# Eager code waits for the collectives where no dispatch mode sees it.
+WITHOUT_COUNTED = tuple(name for name in TWINS if name != "counted")
+MESHES: list[DeviceMesh] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes() -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    MESHES[:] = [init_device_mesh("cpu", (2,), mesh_dim_names=(name,)) for name in ("one", "other")]
+    yield
+    MESHES.clear()
+    dist.destroy_process_group()
+
+
+def placed(place: int, *placements: Any, mesh: int = 0) -> Tensor:
+    found: Tensor = DTensor.from_local(t(place), MESHES[mesh], placements)
+    return found
+
+
+def of(*placements: Any) -> Callable[[int], tuple]:
+    return lambda place: (placed(place, *placements),)
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1)
+def operators(x: Tensor) -> Any:
+    y = x.sin() + 1
+    return y * 2, y.sum(1), y.shape, y.dtype
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(0)) if place % 2 else placed(place, Replicate()),), recompiles=(1,), must_recompile=True)
+def other_placements(x: Any) -> Any:
+    return x * 2, x.placements
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(0), mesh=place % 2),), recompiles=(1,), must_recompile=True)
+def other_mesh(x: Any) -> Any:
+    return x.cos(), x.device_mesh.mesh_dim_names
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1)
+def redistribution(x: Any) -> Any:
+    whole = x.redistribute(x.device_mesh, [Replicate()])
+    return whole.to_local() + 1, x.redistribute(placements=(Shard(-1),)), x.full_tensor()
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(0)), Shard(1) if place < 2 else Replicate()), recompiles=(2,), must_recompile=True)
+def placement_as_argument(x: Any, placement: Any) -> Any:
+    """An equal placement is taken for the one before."""
+    return x.redistribute(placements=(placement,)) * 2
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1)
+def placements_made_inside(x: Any) -> Any:
+    made = [Shard(0), Shard(1), Replicate(), Partial()]
+    facts = [p.is_shard() or p.is_replicate() or p.is_partial() for p in made], made[1].dim, made[3].reduce_op, made[0] == x.placements[0]
+    return x.redistribute(placements=made[1:2]), facts, made[1].is_shard(1), isinstance(made[2], Shard), made[0]
+
+
+@table.program(args=lambda place: (t(place),), max_graphs=1)
+def from_parts() -> Any:
+    mesh = MESHES[0]
+
+    def fn(x: Tensor) -> Any:
+        placed_anew = DTensor.from_local(x * 2, mesh, [Shard(0)])
+        return placed_anew.sum().full_tensor(), placed_anew
+
+    return fn, None
+
+
+@table.program(args=lambda place: (t(place),), max_graphs=1)
+def write_into_a_placed_input() -> Any:
+    mesh = MESHES[0]
+
+    def fn(x: Tensor) -> Any:
+        y: Any = DTensor.from_local(x, mesh, [Replicate()])
+        y.add_(1)
+        return x * 2
+
+    return fn, None
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1, backward=False)
+def write_into_a_part(x: Any) -> Any:
+    with torch.no_grad():
+        part = x.to_local()
+        part.add_(1)
+    return part * 2, x * 1
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1, backward=False)
+def write_into_an_input(x: Any) -> Any:
+    x.mul_(2)
+    return x + 1
+
+
+@table.snippet(args=of(Shard(0)), breaks=True)
+def alive_at_a_graph_break(x: Any) -> Any:
+    y, placements = x.sin(), x.placements
+    print("here")
+    return y.redistribute(placements=[Replicate()]), placements == y.placements
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(0)).redistribute(placements=[Replicate()], async_op=True),), max_graphs=1)
+def part_that_is_on_its_way(x: Any) -> Any:
+    return x + 1
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(0)), t(place)), max_graphs=1, backward=False)
+def mixed_with_a_plain_tensor(x: Any, y: Tensor) -> Any:
+    try:
+        return x + y
+    except RuntimeError:
+        return x * 2
+
+
+def two_layers() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+
+
+@table.program(args=lambda place: (t(place, 4, 3),), max_graphs=1, twins=WITHOUT_COUNTED)
+def tensor_parallel() -> Any:
+    module = parallelize_module(two_layers(), MESHES[0], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    # What the module returns is on its way, in eager code.
+    return lambda x: module(x) * 2, None
+
+
+@table.program(args=lambda place: (t(place, 2, 2, 3),), max_graphs=1, twins=WITHOUT_COUNTED)
+def sequence_parallel() -> Any:
+    plan = {
+        "0": SequenceParallel(), "1": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate()),
+        "1.0": ColwiseParallel(), "1.2": RowwiseParallel(output_layouts=Shard(1)),
+    }  # fmt: skip
+    module = parallelize_module(nn.Sequential(nn.LayerNorm(3), two_layers()), MESHES[0], plan)
+    return lambda x: module(x) + x, None
+
+
+# -- what breaks the graph -----------------------------------------------------------------------------------------------------
+@table.program(args=lambda place: (t(place),), breaks=True, backward=False)
+def distribution() -> Any:
+    mesh = MESHES[0]
+    return lambda x: (distribute_tensor(x * 2, mesh, [Shard(0)]) + 1, ones(2, 3, device_mesh=mesh, placements=[Replicate()])), None
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(0)), torch.arange(2)), breaks=True, min_graphs=0)
+def embedding_of_shards(x: Any, index: Tensor) -> Any:
+    placed_index = DTensor.from_local(index, x.device_mesh, [Replicate()])
+    return F.embedding(placed_index, x).redistribute(placements=[Replicate()])
+
+
+@table.snippet(args=lambda place: (placed(place, Replicate()), t(place)), breaks=True)
+def implicit_replicas(x: Any, y: Tensor) -> Any:
+    with implicit_replication():
+        z = x + y
+    return z * 2
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(1)), torch.arange(3)), breaks=True, min_graphs=0)
+def parallel_loss(x: Any, index: Tensor) -> Any:
+    target = DTensor.from_local(index, x.device_mesh, [Replicate()])
+    with loss_parallel():
+        return F.cross_entropy(x, target)
+
+
+@table.snippet(args=of(Shard(0)), breaks=True, backward=False)
+def spec_of_a_result(x: Any) -> Any:
+    y = x * 2
+    return y._spec.placements, y + 1
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_programs(program: Program, twin: str) -> None:
+    check(program, twin)
