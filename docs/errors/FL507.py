@@ -3,8 +3,9 @@ import torch
 import fineline
 
 def f(x):
-    x.data = x.data * 2
-    return x + 1
+    y = x * 2
+    y.data = x + 1
+    return y * 3
 
 print(fineline.explain(f)(torch.ones(3)))
 
@@ -13,7 +14,8 @@ import torch
 import fineline
 
 def f(x):
-    x.mul_(2)
-    return x + 1
+    y = x * 2
+    y.copy_(x + 1)
+    return y * 3
 
 print(fineline.compile(f, backend="eager", fullgraph=True)(torch.ones(3)))

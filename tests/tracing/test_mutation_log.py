@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from fineline.exception_slots import CAUSE, TRACEBACK
 from fineline.guards.source import Source
-from fineline.tracing.mutation_log import EMPTY, MutationLog, contents, has_history, is_copy
+from fineline.tracing.mutation_log import EMPTY, MutationLog, Registration, contents, has_history, is_copy
 
 
 def source(name: str = "x") -> Source:
@@ -504,6 +505,8 @@ def full() -> tuple[MutationLog, list]:
     log.note_storage(t)
     log.cached.append((len, 1))
     log.ahead.append((len, 2))
+    log.hooks.add(Registration(t, "register_hook", print, RemovableHandle(OrderedDict()), None))
+    log.set_data(t, t, torch.zeros(1))
     return log, [d, held, thing, t, error]
 
 

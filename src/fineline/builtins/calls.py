@@ -398,6 +398,9 @@ def call_type(call: Call) -> Frame | None:
         kind = classify_torch(cls)
         if kind is not None and kind != "python":
             return call.interp.tensors.call(call, kind)
+        if cls is nn.Buffer and trace.active:
+            # It makes a tensor of the class of its argument.
+            return call.instead(nn.Buffer.__new__, [cls, *args], call.kwargs)
         if issubclass(cls, Tensor) and not (trace.active and (is_wrapper_class(cls) or is_made_in_python(cls))):
             raise call.graph_break("FL421", f"making a {cls.__name__}")
     kind_of_call, meta_call = type_info(trace, type(cls)).look(trace, "__call__")

@@ -56,6 +56,9 @@ def _object_new(call: Call) -> Frame | None:
     return call.finish(obj)
 
 
+_MARKS = MappingProxyType({nn.Parameter: "_is_param", nn.Buffer: "_is_buffer"})
+
+
 def _isinstance(call: Call) -> Frame | None:
     obj, classes = call.args
     trace = call.trace
@@ -89,7 +92,14 @@ def _isinstance(call: Call) -> Frame | None:
             guard_mro(trace, kind)
         if by_class:
             return call.instead(protocols.is_instance, [obj, classes])
-    return call.finish(issubclass(kind, classes) if stands else isinstance(obj, classes))
+    return call.finish(issubclass(kind, classes) or _is_marked(obj, classes) if stands else isinstance(obj, classes))
+
+
+def _is_marked(obj: Any, classes: Any) -> bool:
+    """Returns whether ``obj``, a stand-in, has the attribute by which tensors of other classes are parameters or buffers."""
+    if not is_a(obj, torch.Tensor):
+        return False
+    return any([bool(obj.__dict__.get(_MARKS[c])) for c in (classes if is_a(classes, tuple) else (classes,)) if c in _MARKS])
 
 
 def answers_class(trace: SegmentTrace, t: type) -> bool:

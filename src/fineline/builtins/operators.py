@@ -165,10 +165,15 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
     raise GraphBreak(op, (a, b), None, "FL412", f"{name} of a {type(a).__name__} and a {type(b).__name__}")
 
 
+def _is_sequence(trace: SegmentTrace, v: Any) -> bool:
+    """Returns whether ``v`` is a sequence whose items are known: a structseq is if the captured code has got it from an operator, or has made it."""
+    return type(v) in _SEQUENCES or (v not in trace.sources and c_access.is_structseq(type(v)))
+
+
 def _joins(trace: SegmentTrace, op: Any, a: Any, b: Any) -> bool:
     """Returns whether the operator only combines elements: C reads no element of sequences, and of dicts and sets only the plain keys."""
     if op is operator.add or op is operator.iadd:
-        return type(a) in _SEQUENCES and type(b) in _SEQUENCES
+        return _is_sequence(trace, a) and _is_sequence(trace, b)
     if op is operator.mul or op is operator.imul:
         count, repeated = (a, b) if type(a) is int else (b, a)
         if type(count) is not int or type(repeated) not in _SEQUENCES:

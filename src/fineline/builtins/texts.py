@@ -58,6 +58,8 @@ def _text(call: Call) -> Frame | None:
         t = type(obj)
         if is_users_class(t) and not is_a(obj, Tensor):
             info = type_info(trace, t)
+            if fn is format and bare and not kwargs and info.look(trace, "__format__")[1] is object.__format__:
+                return _text(call.of(builtins.str, [obj]))
             names = {str: ("__str__", "__repr__"), repr: ("__repr__",), format: ("__format__",), hash: ("__hash__",)}.get(fn, ())
             for name in names:
                 method = info.look(trace, name)[1]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.hooks import RemovableHandle
 
 from fineline.codegen.program_text import ProgramText, short_name
 from fineline.codegen.reconstruct_builtins import MAKERS, iterator
@@ -122,10 +123,20 @@ class Reconstructor(ProgramText):
             raise NotReconstructible(f"a {type(v).__name__} whose inner tensors or context the code has replaced")
         return wrappers.added(v)
 
+    def register_hooks(self) -> None:
+        """Writes the statements that register and remove hooks on tensors from before the segment, in their order."""
+        for made, removed in self.trace.mutations.hooks.events:
+            if removed:
+                self.lines.append(f"{self._memo[made.handle]}.remove()")
+            else:
+                self.statement("handle", f"{self.expr(made.tensor)}.{made.method}({self.expr(made.hook)})", made.handle)
+
     def other_object(self, v: Any, src: Source | None) -> str:
         trace, t = self.trace, type(v)
         if t in CLASS_MEMBERS and v.__objclass__ in trace.classes.local:
             return self.member(v)
+        if type(v) is RemovableHandle and v in trace.mutations.hooks.by_handle:
+            raise trace.mutations.hooks.by_handle[v].outside("the handle of a hook that is in the graph, or that its own hook reads")
         local = v in trace.classes.local
         if src is not None:
             if src.op == "pin":

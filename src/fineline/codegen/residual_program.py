@@ -30,6 +30,7 @@ from fineline.frames.frame import NULL
 from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import Place, is_own
+from fineline.fx.data_node import set_data
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.graph_traits import fatal, scattered
 from fineline.fx.infallible import functions, kept_outputs
@@ -78,6 +79,7 @@ class ResidualWriter:
 
     def returns(self, value: Any) -> None:
         r = self.rebuild
+        self._hooks()
         text, modes = r.expr(value), self._modes_left()
         self._writes()
         self.tail = [*modes, f"return {text}"]
@@ -91,6 +93,7 @@ class ResidualWriter:
         The driver of the segments makes the call after the program has returned, while the exception ``handled`` (or None) is handled.
         """
         r = self.rebuild
+        self._hooks()
         at = DIFFERENTIATING.get(fn)
         if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
@@ -144,6 +147,16 @@ class ResidualWriter:
                 frames.append(tuple(found))
             f = f.back
         return tuple(reversed(frames)), [*shown]
+
+    def _hooks(self) -> None:
+        """Writes the statements about hooks on tensors. They come first, because their handles may be parts of all that follows."""
+        trace, hooks = self.trace, self.trace.mutations.hooks
+        hooks.check(trace.mutations.writes)
+        memory, written = trace.guards.interp.backing.memory, trace.recorder.writes.storages
+        for made in hooks.by_handle.values():
+            if made.node is None and storage_of(memory(trace.guards.interp, made.tensor)) in written:
+                raise made.outside("a hook on a tensor that the graph writes into, which may have another history then")
+        self.rebuild.register_hooks()
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:
@@ -269,7 +282,7 @@ class ResidualWriter:
         """
         now = AMBIENT.now()
         # The classes of the tensors see none of what follows.
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass(), self.trace.mutations.as_before():
             return self._compile(compile_graph, again, shown, now)
 
     def _compile(self, compile_graph: Callable, again: RestOfCall, shown: bool, now: AmbientFacts) -> ResidualProgram:
@@ -380,6 +393,8 @@ class ResidualWriter:
         elif self._overlap(examples):
             # AOTAutograd would read overlapping memory as it was before the write.
             self.uncompiled = "it writes into inputs that lie on each other in memory"
+        elif self.trace.mutations.data and (self._shares_what_it_writes() or self._shares_data() or _saves_data(self.trace)):
+            self.uncompiled = "it sets the .data of an input in a way that AOTAutograd refuses or mistakes"
         elif self._shares_with_inner():
             self.uncompiled = "it writes into memory that an inner tensor of an input shares with another input"
         if self.uncompiled:
@@ -418,7 +433,7 @@ class ResidualWriter:
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""
-        if not self.trace.recorder.writes.storages:
+        if not self.trace.recorder.writes.storages and not self.trace.mutations.data:
             return []
         return [src for src, _, writes in self._lying() if writes and not is_wrapper(src.value)]
 
@@ -486,11 +501,21 @@ class ResidualWriter:
     def _lying(self) -> list[tuple[Source, int, bool]]:
         """Returns the tensors among the graph's inputs, and their inner tensors: the storage of each, and whether the graph writes into it."""
         if self._memory is None:
-            interp, mutated = self.trace.guards.interp, self.trace.recorder.writes.storages
+            interp, mutated, data = self.trace.guards.interp, self.trace.recorder.writes.storages, self.trace.mutations.data
             memory, sources = interp.backing.memory, self.trace.sources
             inner = [sources[x] for s in self._tensors() if is_wrapper(s.value) for x in memory_of(s.value)[1:]]
-            self._memory = [(s, storage_of(s.value), storage_of(memory(interp, s.value)) in mutated) for s in (*self._tensors(), *inner)]
+            self._memory = [(s, storage_of(s.value), storage_of(memory(interp, s.value)) in mutated or s.value in data) for s in (*self._tensors(), *inner)]
         return self._memory
+
+    def _shares_data(self) -> bool:
+        """Returns whether memory that an input has had before its ``.data`` was set lives on, or it gets memory that something else writes or has."""
+        interp, writes = self.trace.guards.interp, self.trace.mutations.data.values()
+        before, after = {storage_of(w.before) for w in writes}, {storage_of(value) for w in writes for value in w.values}
+        if not after.isdisjoint(before | self.trace.recorder.writes.storages):
+            return True
+        # AOTAutograd makes a result that is a view of an input anew, from another input than the code has.
+        inputs = {storage_of(interp.backing.memory(interp, src.value)) for src in self._tensors()}
+        return not (before | (after & inputs)).isdisjoint(self.rebuild.outputs.places)
 
     def _shares_with_inner(self) -> bool:
         """Returns whether the graph writes into memory that an inner tensor of an input shares with another input: compilers see no sharing."""
@@ -537,6 +562,25 @@ class ResidualWriter:
         for src in self._tensors() if self.trace.state.start.dual_level else ():
             there = has_tangent(src.value)
             guards.check(src, "predicate", (functools.partial(_has_tangent, there), f"{'a' if there else 'no'} tangent"), "tangent")
+
+
+def _saves_data(trace: SegmentTrace) -> bool:
+    """Returns whether an operator may have saved a tensor for its gradients before the ``.data`` of that tensor is set: autograd then reads it again."""
+    inputs = {node for node, src in trace.recorder.inputs if src.value in trace.mutations.data}
+    tracked = {node for node, src in trace.recorder.inputs if is_a(src.value, Tensor) and src.value.requires_grad}
+    enabled = trace.state.start.grad_mode
+    for node in trace.recorder.graph.nodes:
+        given = node.all_input_nodes
+        if node.target is torch._C._set_grad_enabled:
+            enabled = node.args[0]
+        elif node.target is set_data:
+            inputs.discard(node.args[0])
+        elif enabled and not tracked.isdisjoint(given) and not (node.target is getattr and node.args[1] == "data"):
+            if not inputs.isdisjoint(given):
+                return True
+            # It may have written into what it got.
+            tracked.update((node, *given))
+    return False
 
 
 def _transforms(facts: AmbientFacts) -> bool:

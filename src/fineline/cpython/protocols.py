@@ -399,6 +399,21 @@ def apply_plain(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
     return out
 
 
+def gradients(outputs: Any, inputs: Any, given: Any = None, retain_graph: bool = False, create_graph: bool = True) -> tuple:
+    """Returns the gradients that a transform of torch.func asks for, by calls that function modes see; a missing one is zero.
+
+    PyTorch's own function does the same in a block that loads its compiler.
+    """
+    seeded = [(out, given[i] if given is not None else None) for i, out in enumerate(outputs) if out.requires_grad]
+    found: Any = [None for _ in inputs]
+    if seeded:
+        seeds = None if given is None else tuple([seed for _, seed in seeded])
+        found = torch.autograd.grad(
+            tuple([out for out, _ in seeded]), inputs, seeds, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
+        )
+    return tuple([torch.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=False)])
+
+
 def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
     with torch.no_grad():
         return apply_plain(forward, setup, ctx, args)

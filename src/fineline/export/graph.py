@@ -64,6 +64,10 @@ class ExportWriter(ResidualWriter):
         self._outcome = outcome.expr(value)
         for w in self.trace.mutations.written.values():
             self._wrote(w, outcome)
+        for made, _ in self.trace.mutations.hooks.events:
+            raise NotExported(f"the call registers a hook on {self.trace.sources[made.tensor].text()}", id="FL604")
+        for t, _ in self.trace.mutations.data.items():
+            raise NotExported(f"the call sets {self.trace.sources[t].text()}.data", id="FL604")
         # A traceback is not a result of a graph.
         for src, descr in [(src, descr) for _, src, descr, _ in self.trace.mutations.slots.values() if descr is not TRACEBACK]:
             raise NotExported(f"the call sets {src.text()}.{getattr(descr, '__name__', 'a slot')}", id="FL604")

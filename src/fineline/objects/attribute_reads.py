@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.hooks import RemovableHandle
 
 from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
@@ -226,6 +227,16 @@ def of_array(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | Non
     return NEXT if value is NotImplemented else interp.finish(f, value, then)
 
 
+def of_hook_handle(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
+    """Handles the handle of a hook that the segment has registered: only its methods are the same at each call."""
+    if type(obj) is not RemovableHandle or obj not in interp.trace.mutations.hooks.by_handle:
+        return NEXT
+    kind, method = type_info(interp.trace, RemovableHandle).look(interp.trace, name)
+    if kind == METHOD:
+        return BINDERS[kind](interp, f, method, obj, RemovableHandle, then)
+    raise GraphBreak(getattr, (obj, name), None, "FL507", f".{name} of a hook's handle")
+
+
 OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, str, Delivery | None], Loaded]], ...] = (
     (tuple(SYMBOLIC), of_number),
     (Tensor, of_tensor),
@@ -235,6 +246,7 @@ OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, s
     (super, of_super),
     (np.ndarray, of_array),
     (PLACEMENT, of_placement),
+    (RemovableHandle, of_hook_handle),
     (tuple(STANDING), of_carried_iterator),
 )
 
@@ -603,7 +615,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     t = type(obj)
     if t is FakeTensor:
         t = Tensor
-    if trace.active and not is_a(obj, type) and t is not super and t not in STANDING:
+    if trace.active and not is_a(obj, type) and t is not super and t is not RemovableHandle and t not in STANDING:
         if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts and t is not complex:
             # For a text or a complex number, only the call reads the value.
             trace.deferred.settle(obj)

@@ -34,6 +34,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tables import attributes
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
+from fineline.tracing.plain_values import PLAIN_TENSORS
 
 # An array, and the flags that show whether it may be written.
 OF_ARRAYS = frozenset({np.ndarray, *[type(flags) for flags in attributes(getattr(np, "array", lambda items: None)([]), "flags")]})
@@ -214,8 +215,11 @@ def delete_by_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: Ty
 
 
 def delete_eagerly(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Breaks the graph for deletions that no log can undo: of slots, and of attributes of classes and tensors."""
-    if not is_a(obj, (type, Tensor)) and kind != C_DATA and info.has_dict and name != "__dict__":
+    """Breaks the graph for deletions that no log can undo: of slots, and of attributes of classes."""
+    if is_a(obj, Tensor) and name == "grad":
+        # C then sets it to None.
+        return interp.tensors.set_attribute(interp, f, obj, name, descr, None, interp.discard)
+    if (type(obj) in PLAIN_TENSORS or not is_a(obj, (type, Tensor))) and kind != C_DATA and info.has_dict and name != "__dict__":
         return NEXT
     raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
@@ -42,7 +43,7 @@ NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType,
 PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 # Classes whose instances are not read as `object` reads them, whatever the class defines: `attribute_reads.OF_CLASSES`.
-SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, np.ndarray, *OPERATOR_SPACES, *SYMBOLIC, *PLACEMENT})
+SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, np.ndarray, RemovableHandle, *OPERATOR_SPACES, *SYMBOLIC, *PLACEMENT})
 
 
 def _may_change(cls: type) -> bool:

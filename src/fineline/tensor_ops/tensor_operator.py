@@ -74,6 +74,10 @@ def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
             return "call_function", CallByReference(fn)
         if t in METHODS or found is fn:
             return "call_method", fn.__name__
+        # The methods of some infix operators have the name of another method.
+        for name in (f"__{fn.__name__}__", f"__i{fn.__name__.rstrip('_')}__"):
+            if getattr(Tensor, name, None) is fn:
+                return "call_method", name
     return "call_function", CallByReference(fn) if is_a(fn, torch.jit.ScriptFunction) or _path_leads_elsewhere(fn) else fn
 
 

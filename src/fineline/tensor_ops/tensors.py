@@ -10,13 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
 from fineline.frames.stub_frames import is_own
+from fineline.fx.data_node import set_data
 from fineline.fx.layout import layout_of
 from fineline.fx.output_fixups import hides_class
 from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import storage_of
+from fineline.guards.source import Source
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.c_access import may_compare
@@ -95,6 +98,8 @@ class TensorOps:
             rule = operator_rule(interp, fn, args, kwargs)
             if rule is not None and rule.verb not in ("trace", "allow"):
                 return call_ruled(call, rule)
+        if fn is torch.autograd.grad and _of_transform(call.frame, args):
+            kind = "op"
         if kind != "query" and kind != "effect" and overridden(interp, call.values()):
             asked = call_override(interp, call.frame, fn, args, kwargs, call.then)
             if asked is not NO_OVERRIDE:
@@ -396,6 +401,22 @@ class TensorOps:
         self._set_attribute(interp, t, name, descr, value)
         return None
 
+    def _sets_data(self, interp: Interp, t: Tensor, src: Source, value: Any) -> bool:
+        """Makes a node of ``t.data = value``, on a tensor from before the segment; returns False, without an effect, if no graph can hold it."""
+        trace = interp.trace
+        if not is_a(value, Tensor) or not _may_set_data(interp, t, value):
+            return False
+        if not trace.load(t.is_leaf, trace.guards.access(src, "member", torch._C.TensorBase.is_leaf, t.is_leaf)):
+            return False
+        held, given = interp.backing.memory(interp, t), interp.backing.memory(interp, value)
+        if interp.backing.may_be_symbolic and str((held.shape, held.stride())) != str((given.shape, given.stride())):
+            # The program would read its symbols from the new sizes.
+            raise interp.only_live(GraphBreak(setattr, (t, "data", value), None, "FL515", "the .data of an input gets other sizes").discard())
+        args = trace.to_fx(t), trace.to_fx(value)
+        trace.mutations.set_data(t, held, given)
+        self.keep(interp, set_data, "call_function", set_data, args, {}, None)
+        return True
+
     def _set_attribute(self, interp: Interp, t: Tensor, name: str, descr: Any, value: Any) -> None:
         trace = interp.trace
         src = trace.sources.get(t)
@@ -417,8 +438,29 @@ class TensorOps:
         if name == "data" and trace.active and _is_data_of(interp, value, t):
             # ``t.data -= x`` ends with this assignment, after its write in place.
             return
+        if name == "data" and src is not None and trace.active and self._sets_data(interp, t, src, value):
+            return
         # This also holds for a tensor made in the captured code: compilers that trace the graph do not see that its memory is replaced.
         raise GraphBreak(setattr, (t, name, value), None, "FL507", f"setting .{name} of a tensor").discard()
+
+
+def _of_transform(f: Frame | None, args: list) -> bool:
+    """Returns whether a call of `torch.autograd.grad` is that of a transform of torch.func, which function modes have seen."""
+    while f is not None:
+        if f.info.code is protocols.gradients.__code__:
+            asked = args[1] if len(args) > 1 and type(args[1]) in (tuple, list) else ()
+            return len(asked) == len(f.local[1]) and all(map(operator.is_, asked, f.local[1]))
+        f = f.back
+    return False
+
+
+def _may_set_data(interp: Interp, t: Tensor, value: Any) -> bool:
+    """Returns whether a graph can hold ``t.data = value``."""
+    alike = [type(x) in PLAIN_TENSORS and x.layout is torch.strided and not x.is_inference() for x in (t, value)]
+    if not all(alike) or (t.dtype, t.device) != (value.dtype, value.device) or t._is_view():
+        return False
+    inner = interp.nested.opaque is not None or interp.nested.subgraph_rules is not None
+    return not inner and not torch._C._functorch.get_dynamic_layer_stack_depth() and not _written(interp, t)
 
 
 def note_wrappers(interp: Interp, given: Any) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch import predispatch
+from torch._functorch import eager_transforms, predispatch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._device import DeviceContext
 from torch.utils._pytree import tree_map_only
 
+from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.output_fixups import hides_class_of, overrides_only_functions
@@ -141,6 +142,7 @@ def call_override(interp: Interp, f: Frame, fn: Any, args: Any, kwargs: dict | N
         call = None
     elif in_python and fn not in _overridable_functions():
         # Only what it calls asks the classes.
+        fn = protocols.gradients if fn is eager_transforms._autograd_grad else fn
         return interp.push_function(f, fn, list(args), kwargs, then)
     else:
         call = _call_of_override(fn, args, kwargs) if interp.backing.real else _call_on_fakes(interp, fn, args, kwargs)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
-from types import CellType, TracebackType
+from collections.abc import Callable, Iterable, Iterator
+from types import CellType, CodeType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.fx import Node
+from torch.utils.hooks import RemovableHandle
 
 from fineline.exception_slots import TRACEBACK
+from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.output_fixups import disowned
 from fineline.guards.source import Source
 from fineline.identity import AddressMap, IdentityMap
@@ -23,6 +26,8 @@ EMPTY = object()
 MOST_KEPT = 2**16
 # How deeply containers and objects are compared with copies of them.
 MOST_NESTED = 6
+# A write to an object that existed before: the key, or the attribute's name; None: any part of it.
+Write = Any
 _NUMBERS = (float, int, tuple)
 _HOLDERS = (dict, OrderedDict, defaultdict, Counter, list, deque)
 
@@ -96,6 +101,90 @@ class Met(NamedTuple):
         return self.found_again if self.verb == "reads" else self.written is not None and self.written.is_renewed(self.key)
 
 
+class DataWrites:
+    """The assignments to ``.data`` of one tensor: what has its memory in the capture, its memory before the segment, and the values."""
+
+    __slots__ = ("before", "held", "values")
+
+    def __init__(self, held: Tensor, before: Tensor) -> None:
+        self.held, self.before, self.values = held, before, list[Tensor]()
+
+
+class Reads:
+    """What a hook reads when it runs, later than its capture: it must not change before the segment ends."""
+
+    __slots__ = ("cells", "names", "objects")
+
+    def __init__(self, names: frozenset[str], cells: list[CellType], objects: bool) -> None:
+        # The names of the globals and attributes; whether there may be objects that others change.
+        self.names, self.objects = names, objects
+        self.cells = [(cell, cell.cell_contents) for cell in cells]
+
+    def changed(self, writes: frozenset[Write]) -> bool:
+        """Returns whether one of ``writes``, or of a cell, has changed what the hook reads."""
+        for key in writes:
+            if key in self.names if type(key) is str else self.objects:
+                return True
+        return any([contents(cell) is not value for cell, value in self.cells])
+
+
+class Registration:
+    """One registered hook. ``handle``: what the user's code holds; on fakes it is only a stand-in, which nothing reads."""
+
+    __slots__ = ("called_at", "handle", "hook", "method", "node", "reads", "tensor")
+
+    def __init__(self, tensor: Tensor, method: str, hook: Any, handle: RemovableHandle, called_at: tuple[CodeType, int] | None) -> None:
+        self.tensor, self.method, self.hook, self.handle, self.called_at = tensor, method, hook, handle, called_at
+        # Of a hook in the graph: its node, and what it reads.
+        self.node: Node | None = None
+        self.reads: Reads | None = None
+
+    def outside(self, text: str) -> NotReconstructible:
+        """Returns the exception that makes the registration run eagerly, between two graphs."""
+        return NotReconstructible(text, self.called_at)
+
+
+class HookLog:
+    """The hooks of a segment, in the order in which the code has registered and removed them."""
+
+    __slots__ = ("_count", "by_handle", "events")
+
+    def __init__(self) -> None:
+        # Registrations on tensors from before the segment, which the program repeats; True: the removal of one.
+        self.events: list[tuple[Registration, bool]] = []
+        self.by_handle: IdentityMap[Registration] = IdentityMap()
+        # The count of handles before the first one of the segment.
+        self._count = RemovableHandle.next_id
+
+    def __len__(self) -> int:
+        return len(self.events) + len(self.by_handle)
+
+    def add(self, made: Registration) -> None:
+        if not self.by_handle:
+            self._count = RemovableHandle.next_id - (made.handle.__dict__ != {})
+        self.by_handle[made.handle] = made
+        if made.node is None:
+            self.events.append((made, False))
+
+    def check(self, writes: Callable[[], frozenset[Write]]) -> None:
+        """Raises `NotReconstructible` if what a hook in the graph reads has changed since its capture."""
+        for made in self.by_handle.values():
+            if made.reads is not None and made.reads.changed(writes()):
+                raise made.outside("a hook on a tensor, which reads what the code changes after it has registered the hook")
+
+    def undo(self) -> None:
+        """Removes the hooks that the capture has registered on tensors from before the segment."""
+        for made, removed in reversed(self.events):
+            if not removed and made.handle.__dict__:
+                made.handle.remove()
+        if self.by_handle:
+            RemovableHandle.next_id = self._count
+
+    def clear(self) -> None:
+        self.events.clear()
+        self.by_handle.clear()
+
+
 class MutationLog:
     """The replay list of a program, and the undo log of the capture."""
 
@@ -117,6 +206,10 @@ class MutationLog:
         # The calls of these that were really made, as (function, key), and those made in attempts that were undone.
         self.cached: list[tuple[Any, Any]] = []
         self.ahead: list[tuple[Any, Any]] = []
+        # The tensors whose ``.data`` is set.
+        self.data: IdentityMap[DataWrites] = IdentityMap()
+        # The hooks on tensors that are registered and removed.
+        self.hooks = HookLog()
         # Traceback entries that are put before the old traceback of an existing exception, with the source of the exception.
         self.seams: IdentityMap[Source] = IdentityMap()
         # While an opaque call runs: each write, and each read of a written value.
@@ -210,6 +303,38 @@ class MutationLog:
         """Notes a hit in the cache of a function, because the cache counts hits and their order."""
         self.hits.append((fn, args, kwargs))
 
+    def set_data(self, t: Tensor, held: Tensor, value: Tensor) -> None:
+        """Sets ``.data`` of ``held``, which has the memory of ``t`` in the capture; the graph does it again."""
+        # A mode of the user's would count it.
+        with torch._C._DisableTorchDispatch():
+            before = held.data
+            held.data = value
+        if t not in self.data:
+            self.data[t] = DataWrites(held, before)
+        self.data[t].values.append(value)
+
+    @contextlib.contextmanager
+    def as_before(self) -> Iterator[None]:
+        """A context in which tensors have the memory that they had before the segment, as the example inputs of its graph."""
+        with torch._C._DisableTorchDispatch():
+            now = [(w.held, w.held.data) for w in self.data.values()]
+            self._put_back_data()
+        try:
+            yield
+        finally:
+            with torch._C._DisableTorchDispatch():
+                for t, after in now:
+                    t.data = after
+
+    def _put_back_data(self) -> None:
+        for w in self.data.values():
+            w.held.data = w.before
+
+    def writes(self) -> frozenset[Write]:
+        """Returns the places that were written to, as `HookLog` compares them."""
+        keys = [key for w in self.written.values() for key in (*w.keys, *((None,) if w.whole and w.kind != "cell" else ()))]
+        return frozenset([*keys, *[descr.__name__ for _, _, descr, _ in self.slots.values()]])
+
     def note_storage(self, t: Tensor) -> None:
         """Notes the version of a tensor and copies its storage, because it is about to be written into."""
         self.note_version(t)
@@ -254,6 +379,8 @@ class MutationLog:
 
     def undo(self) -> None:
         """Restores the state before the segment."""
+        with torch._C._DisableTorchDispatch():
+            self._put_back_data()
         self.undo_storages()
         for t in self.plain:
             if t.requires_grad:
@@ -267,11 +394,12 @@ class MutationLog:
                 descriptor.__set__(obj, old)
         for obj, key, old, _ in self.replaced:
             obj[key] = old
+        self.hooks.undo()
 
     def forget(self) -> None:
         """Drops all references: the traceback of an exception leads to this log, which would keep all written objects alive."""
         tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
-        for table in tables:
+        for table in (*tables, self.data, self.hooks):
             table.clear()
 
 

@@ -31,8 +31,8 @@ class SubGraphRules:
     # The code may return its operands and views of them; it may return symbolic numbers.
     gives_operands: bool = False
     gives_numbers: bool = False
-    # The code runs later than its capture: it must not read state that may have changed by then. ``opposite``: for state that it may read
-    # although it can change, the capture uses the other answer.
+    # The code runs later than its capture: it must not read state, or objects created in the segment, that may have changed by then.
+    # ``opposite``: for state that it may read although it can change, the capture uses the other answer.
     later: bool = False
     opposite: bool = False
     # The sub-graph itself may be differentiated.
@@ -57,7 +57,11 @@ ROW = SubGraphRules("row")
 MODIFIER = SubGraphRules("modifier", number_indices=True, gives_operands=True)
 # The function that checkpoint runs again in the backward pass.
 CHECKPOINT = SubGraphRules("checkpoint", gives_operands=True)
+# A hook on a tensor, which runs in the backward pass.
+HOOK = SubGraphRules(
+    "hook", states=frozenset(), makes_unbacked=False, takes_unbacked=False, gives_operands=True, later=True, contains=frozenset(),
+)  # fmt: skip
 # A function under nested_compile_region, on the values of the capture around it: equal calls share one graph.
 REGION = SubGraphRules("region", on_fakes=False, makes_unbacked=False, takes_unbacked=False)
 
-KINDS = (FORWARD, BACKWARD, BRANCH, ROW, MODIFIER, CHECKPOINT, REGION)
+KINDS = (FORWARD, BACKWARD, BRANCH, ROW, MODIFIER, CHECKPOINT, HOOK, REGION)

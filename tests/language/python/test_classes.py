@@ -672,6 +672,44 @@ def test_where_a_class_breaks_the_graph() -> None:
     assert refused.value.where == f"{__file__}:{fn.__code__.co_firstlineno + 3}"
 
 
+class Printed:
+    def __init__(self, n):
+        self.n = n
+
+    def __repr__(self):
+        return f"Printed({self.n!r})"
+
+
+class PrintedTwice(Printed):
+    def __str__(self):
+        return f"<{self.n}>"
+
+
+class Formatted(Printed):
+    def __format__(self, spec):
+        return f"{spec} {self.n}"
+
+
+@table.program(options={"fullgraph": True}, recompiles=(2,), change={2: lambda state: setattr(state[0], "n", 8)})
+def formats_of_objects() -> Any:
+    held = [Printed(7)]
+
+    def fn(x):
+        texts = (f"{Printed(1)} {PrintedTwice('a')} {PrintedTwice('a')!r} {Formatted(2):x} {Formatted(2)}", format(Printed(3)), format(held[0], ""))
+        return x * 2, texts, f"{held[0]}"
+
+    return fn, held
+
+
+@table.snippet(breaks=True)
+def format_of_an_object_that_has_none(x):
+    y = x * 2
+    try:
+        return f"{Printed(1):>3}"
+    except TypeError as e:
+        return y, str(e)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_classes(program: Program, twin: str) -> None:
     check(program, twin)

@@ -164,7 +164,7 @@ def shared(tensors: Any) -> list[int]:
     return [memory.index(m) for m in memory]
 
 
-@pytest.mark.parametrize("f", [unsqueezed, resized, other_data, other_memory], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [unsqueezed, resized, other_memory], ids=lambda f: f.__name__)
 def test_one_graph_is_refused_with_the_line(f):
     x = t(0)
     with pytest.raises(fineline.errors.Unsupported, match="test_inputs_at_entry.py"):

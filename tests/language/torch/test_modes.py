@@ -279,11 +279,55 @@ def transforms_under_a_mode(x):
     return rows, both, mode.seen, torch._C._functorch.get_dynamic_layer_stack_depth()
 
 
-@table.snippet(breaks=True, recompiles=(1,), min_graphs=0, tolerance=1e-6)
+@table.snippet(max_graphs=1, tolerance=1e-6, options={"fullgraph": True})
 def gradients_under_a_mode(x):
     with Watching() as mode:
         y = torch.vmap(torch.func.grad(lambda row: torch.sin(row).sum()))(x)
     return y, mode.seen, torch._C._functorch.get_dynamic_layer_stack_depth()
+
+
+@table.snippet(max_graphs=1, tolerance=1e-6, options={"fullgraph": True})
+def other_gradients_under_a_mode(x):
+    with Watching() as mode:
+        value, pull = torch.func.vjp(lambda a, b: (torch.sin(a) * b, b.cos()), x, x * 2)
+        pulled = pull((x, x + 1))
+        both = torch.func.grad_and_value(lambda a: (a * a).sum())(x)
+        twice = torch.func.grad(lambda a: torch.func.grad(lambda b: (b**3).sum())(a).sum())(x)
+        unused = torch.func.grad(lambda a, b: (b * 2).sum(), argnums=(0, 1))(x, x)
+    return value, pulled, both, twice, unused, mode.seen
+
+
+@table.snippet(max_graphs=1, options={"fullgraph": True})
+def powers_under_a_mode(x):
+    with Watching() as mode:
+        y = (x**2, 2**x, x**x, torch.pow(x, 2), -x, +x, x // 2, 2 - x, 2 / x, x % 2)
+        z = x.clone()
+        z **= 2
+        z //= 2
+        z %= 3
+    return y, z, mode.seen
+
+
+@table.snippet(max_graphs=1, tolerance=1e-6, options={"fullgraph": True})
+def jacobians_under_a_mode(x):
+    with Watching() as mode:
+        rows = torch.func.jacrev(torch.sin)(x[0]), torch.func.hessian(lambda a: (a**3).sum())(x[0])
+    return rows, mode.seen
+
+
+@table.snippet(max_graphs=1, tolerance=1e-6, options={"fullgraph": True})
+def gradients_under_a_mode_that_replaces_operators(x):
+    with Watching():
+        y = torch.func.grad(lambda a: (torch.sin(a) * a).sum())(x)
+    return y * 2, torch.func.grad(lambda a: torch.sin(a).sum())(x)
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1,), grad=True)
+def gradients_of_ones_own_under_a_mode(x):
+    with Watching() as mode:
+        y = torch.sin(x)
+        (grad,) = torch.autograd.grad(y.sum(), x)
+    return grad * 2, mode.seen
 
 
 @table.snippet(breaks=True, recompiles=(1,), min_graphs=0)

@@ -575,6 +575,29 @@ def data_of_itself(x, y):
 
 
 
+class Buffered(nn.Module):
+    def __init__(self, x):
+        super().__init__()
+        self.held, self.short = nn.Buffer(x * 2), nn.Buffer(x.cos(), persistent=False)
+
+    def forward(self, x):
+        return x * self.held + self.short
+
+
+@table.snippet(max_graphs=1, options={"fullgraph": True})
+def buffers_made_inside(x):
+    one = nn.Buffer(torch.ones(4), persistent=False)
+    module = Buffered(x)
+    y = module(x * one)
+    return y, one, isinstance(one, nn.Buffer), type(one), one.persistent, sorted(dict(module.named_buffers())), sorted(module.state_dict()), nn.Buffer()
+
+
+@table.snippet(breaks=True, args=lambda place: (t(place, grad=True),))
+def buffer_of_what_requires_a_gradient(x):
+    one = nn.Buffer(x)
+    return one * 2, one.is_leaf, isinstance(nn.Buffer(x.detach()), nn.Buffer)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_modules(program: Program, twin: str) -> None:
     check(program, twin)

@@ -143,6 +143,20 @@ def with_gradients(x):
     return found.values.sum() + found[1].sum(), found
 
 
+@table.snippet(max_graphs=1, options={"fullgraph": True})
+def added(x):
+    found = x.max(1)
+    both = (found + (x, 1), (1,) + tuple(found), x.min(1) + found, MAX((x, 2)) + ())
+    found += (3,)
+    return both, found, type(found) is tuple
+
+
+@table.snippet(args=lambda place: (t(place).max(1),), breaks=True)
+def given_and_added(found):
+    both = found + (1,)
+    return both[0] * 2, both, found + found
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Any, twin: str) -> None:
     check(program, twin)

@@ -25,7 +25,7 @@ from fineline.tensor_ops.subgraphs.bodies import Bodies, Body
 from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_subgraph
 from fineline.tensor_ops.subgraphs.function_graphs import Context, capture_function, needed
 from fineline.tracing.lessons import Lessons
-from fineline.tracing.subgraph_rules import BACKWARD, BRANCH, CHECKPOINT, FORWARD, KINDS, MODIFIER, REGION, ROW, SubGraphRules
+from fineline.tracing.subgraph_rules import BACKWARD, BRANCH, CHECKPOINT, FORWARD, HOOK, KINDS, MODIFIER, REGION, ROW, SubGraphRules
 from tests.hosts import Host
 
 X, Y = torch.arange(3.0), torch.ones(3)
@@ -369,8 +369,8 @@ def test_sub_graphs_stand_where_their_rules_allow() -> None:
     for around in (None, *KINDS):
         interp.nested.subgraph_rules = around
         seen.append([rules.kind for rules in KINDS if type(capture_subgraph(interp, code, (), rules)) is SubGraph])
-    lifting = [BRANCH.kind, ROW.kind, MODIFIER.kind, CHECKPOINT.kind, REGION.kind]
-    assert seen[0] == lifting and seen[1 + KINDS.index(FORWARD)] == seen[1 + KINDS.index(BACKWARD)] == []
+    lifting = [BRANCH.kind, ROW.kind, MODIFIER.kind, CHECKPOINT.kind, HOOK.kind, REGION.kind]
+    assert seen[0] == lifting and seen[1 + KINDS.index(FORWARD)] == seen[1 + KINDS.index(BACKWARD)] == seen[1 + KINDS.index(HOOK)] == []
     assert seen[1 + KINDS.index(REGION)] == lifting
 
 

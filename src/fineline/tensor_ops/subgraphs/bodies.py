@@ -107,6 +107,11 @@ class Bodies:
         twin = self.twin(t)
         return self._empty(twin.shape, twin.stride(), twin)
 
+    def gradient(self, t: Tensor) -> Tensor:
+        """Returns a fake that stands for the gradient of ``t``."""
+        twin = self.twin(t)
+        return self._empty(twin.shape, twin.stride(), twin, False)
+
     def row(self, t: Tensor) -> Tensor:
         """Returns a fake that stands for any ``t[i]``."""
         twin = self.twin(t)
@@ -121,9 +126,9 @@ class Bodies:
         with computing(self.interp), self.fakes.mode:
             return torch.empty((), dtype=dtype, device=like.device, requires_grad=grad)
 
-    def _empty(self, shape: Any, strides: Any, twin: Tensor) -> Tensor:
+    def _empty(self, shape: Any, strides: Any, twin: Tensor, grad: bool = True) -> Tensor:
         with computing(self.interp), temporarily_clear_interpreter_stack(), self.fakes.mode, torch.no_grad():
-            return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(twin.requires_grad)
+            return torch.empty_strided(shape, strides, dtype=twin.dtype, device=twin.device).requires_grad_(grad and twin.requires_grad)
 
     def alike(self, a: Tensor, b: Tensor, strides: bool = True) -> bool:
         """Returns whether two tensors have the same dtype, device, sizes and, unless ``strides`` is False, strides."""
@@ -139,10 +144,11 @@ class Bodies:
 
     # -- bodies --------------------------------------------------------------------------------------------------------
     def capture(
-        self, rules: SubGraphRules, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Any] = ()
+        self, rules: SubGraphRules, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Any] = (), made: Iterable[Any] = ()
     ) -> Body:
-        """Captures ``fn(*args, **kwargs)`` as a graph; ``holes``: the arguments that the operator passes when it runs the graph."""
-        found = capture_call(self.interp, fn, args, kwargs, rules, [("operand", hole) for hole in holes], self.fakes)
+        """Captures ``fn(*args, **kwargs)`` as a graph. ``holes``: the arguments that the operator passes when it runs the graph; ``made``: objects
+        that the segment has created, and that the code may use."""
+        found = capture_call(self.interp, fn, args, kwargs, rules, [("operand", hole) for hole in holes], self.fakes, made)
         if is_a(found, NotCapturable):
             raise found
         try:

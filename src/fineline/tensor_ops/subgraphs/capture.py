@@ -94,11 +94,12 @@ def may_stand(interp: Interp, rules: SubGraphRules) -> bool:
 
 
 def capture_call(
-    interp: Interp, fn: Any, args: Iterable[Any], kwargs: dict | None, rules: SubGraphRules, operands: Iterable[tuple[str, Any]], fakes: Fakes
+    interp: Interp, fn: Any, args: Iterable[Any], kwargs: dict | None, rules: SubGraphRules, operands: Iterable[tuple[str, Any]], fakes: Fakes,
+    made: Iterable[Any] = (),
 ) -> SubGraph | NotCapturable:
     """Captures ``fn(*args, **kwargs)``, a call of any callable, as a sub-graph on ``fakes``; otherwise as `capture_subgraph`."""
     args, given = tuple(args), {**(kwargs or {})}
-    return capture_subgraph(interp, protocols.call_spread, [fn, args, given], rules, operands, (args, given), backing=FakeBacking(fakes))
+    return capture_subgraph(interp, protocols.call_spread, [fn, args, given], rules, operands, (args, given, *made), backing=FakeBacking(fakes))
 
 
 def capture_subgraph(
@@ -121,7 +122,7 @@ def capture_subgraph(
         node = recorder.hole(v, name)
         if type(v) is torch.SymInt:
             recorder.own[v.node.expr] = node
-    reachable = trace.made.copy() if rules.lifts else AddressSet()
+    reachable = trace.made.copy() if rules.lifts and not rules.later else AddressSet()
     reachable.update(made)
     backing = interp.backing.inner() if backing is None else backing
     inner = interp.nested.sub_interpreter(interp, rules, recorder, backing, reachable)

@@ -1,0 +1,204 @@
+"""Hooks on tensors, which autograd calls with their gradients.
+
+A hook on a tensor from before the segment is registered by the program, as the code does it: only a backward pass can tell when. A hook on a tensor
+that the graph makes is a node, and its function a sub-graph: compilers see it in the backward pass. It runs later than its capture, so what it
+reads must not change before the segment ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping
+from types import CellType, CodeType, FunctionType, MappingProxyType
+from typing import Any
+
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from fineline.bytecode.code import CODES, global_names
+from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import NotCapturable
+from fineline.frames.stub_frames import is_own
+from fineline.fx.hook_node import register_hook
+from fineline.identity import IdentitySet
+from fineline.kinds import is_a
+from fineline.tensor_ops.subgraphs.bodies import Bodies
+from fineline.tracing.interp import Call, Handler, Interp
+from fineline.tracing.mutation_log import Reads, Registration
+from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
+from fineline.tracing.subgraph_rules import HOOK
+
+_UNCHANGED = (FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.ModuleType, type, Tensor)
+_STORES = ("STORE_DEREF", "DELETE_DEREF")
+
+
+def _register(call: Call) -> Frame | None:
+    """Handles ``register_hook`` and ``register_post_accumulate_grad_hook``."""
+    interp, trace = call.interp, call.trace
+    t, hook = [*call.args, *(call.kwargs or {}).values(), None, None][:2]
+    plain = len(call.args) == 2 and not call.kwargs and type(t) in PLAIN_TENSORS and not interp.nested.modes
+    if not trace.active or interp.nested.opaque is not None or not plain or interp.nested.subgraph_rules is not None:
+        return interp.tensors.call(call, "effect")
+    if not t.requires_grad or (call.fn is not Tensor.register_hook and not t.is_leaf):
+        # Its code raises an error.
+        return call.interpret()
+    if t in trace.sources:
+        return call.finish(_outside(call, t, hook))
+    if call.fn is not Tensor.register_hook or t.is_leaf or t._is_view():
+        raise call.graph_break("FL503", "a hook on a leaf, or on a view, that the captured code has made: no compiler keeps it")
+    try:
+        return call.finish(_in_graph(call, t, hook))
+    except NotCapturable as e:
+        raise e.graph_break(call.fn, tuple(call.args), None, "a hook on a tensor that the graph makes is no graph") from None
+
+
+def _outside(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
+    """Registers a hook on a tensor from before the segment; returns the handle."""
+    made = Registration(t, call.fn.__name__, hook, _registered(call, t, hook), _called_at(call))
+    call.trace.mutations.hooks.add(made)
+    return made.handle
+
+
+def _registered(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
+    """Registers the hook itself, on a real tensor: this call goes on with it. Nothing reads the handle of one on fakes."""
+    interp = call.interp
+    return interp.native(call.fn, (t, hook), None) if interp.backing.real else RemovableHandle.__new__(RemovableHandle)
+
+
+def _in_graph(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
+    """Makes a node of a hook on a tensor that the graph makes; returns the handle."""
+    interp, trace = call.interp, call.trace
+    held = _Held(hook)
+    reads = Reads(frozenset(held.names), held.cells, held.objects)
+    if reads.changed(trace.mutations.writes()) or not all([_settled(interp, cell) for cell in held.cells]):
+        raise NotCapturable("it reads what changes in the code around it")
+    bodies = Bodies(interp)
+    grad = bodies.gradient(t)
+    body = bodies.capture(HOOK, hook, [grad], holes=[grad], made=held.made)
+    if len(body.flat) != 1 or not (body.flat[0] is None or is_a(body.flat[0], Tensor)):
+        raise NotCapturable("it returns neither a tensor nor None")
+    _, nodes = bodies.lifted()
+    graph = bodies.module(body, "hook")
+    part = trace.recorder.part("hook", graph)
+    interp.tensors.keep(interp, register_hook, "call_function", register_hook, (trace.to_fx(t), part, *nodes), {}, None)
+    made = Registration(t, "register_hook", hook, _registered(call, t, hook), _called_at(call))
+    made.node, made.reads = next(reversed(trace.recorder.graph.nodes)), reads
+    trace.mutations.hooks.add(made)
+    return made.handle
+
+
+def _called_at(call: Call) -> tuple[CodeType, int] | None:
+    f = call.frame
+    return None if is_own(f.info.code) else (f.info.code, f.ip - 1)
+
+
+class _Held:
+    """What a hook holds and may read when it runs, without a look into objects."""
+
+    def __init__(self, hook: Any) -> None:
+        self.names: set[str] = set()
+        self.cells: list[CellType] = []
+        # Functions and cells that the segment may have made; whether there are objects that others may change.
+        self.made: list[Any] = []
+        self.objects = False
+        self._seen = IdentitySet()
+        if type(hook) not in (FunctionType, types.MethodType, functools.partial):
+            raise NotCapturable("it is no function")
+        self._see(hook)
+
+    def _see(self, v: Any) -> None:
+        if v in self._seen or (is_value(v) and type(v) is not tuple):
+            return
+        self._seen.add(v)
+        if type(v) is FunctionType:
+            self.made.append(v)
+            if not (v.__module__ or "").startswith("torch."):
+                self._see_function(v)
+        elif type(v) is types.MethodType:
+            self.made.append(v)
+            self._see(v.__func__)
+            self._see(v.__self__)
+        elif type(v) is functools.partial:
+            self.made.append(v)
+            self._see(v.func)
+            for x in (*v.args, *v.keywords.values()):
+                self._see(x)
+        elif type(v) is tuple:
+            for x in v:
+                self._see(x)
+        elif not is_a(v, _UNCHANGED):
+            self.objects = True
+
+    def _see_function(self, fn: FunctionType) -> None:
+        self.names |= _names(fn.__code__)
+        for name in global_names(fn.__code__):
+            if name in fn.__globals__:
+                self._see(fn.__globals__[name])
+        for x in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+            self._see(x)
+        for cell in fn.__closure__ or ():
+            try:
+                self._see(cell.cell_contents)
+            except ValueError:
+                raise NotCapturable("it reads a variable that has no value yet") from None
+            self.cells.append(cell)
+            self.made.append(cell)
+
+
+def _names(code: CodeType) -> set[str]:
+    """Returns the names of globals and attributes in ``code`` and the code inside it."""
+    return {*code.co_names, *[name for inner in code.co_consts if type(inner) is CodeType for name in _names(inner)]}
+
+
+def _settled(interp: Interp, cell: CellType) -> bool:
+    """Returns whether no frame under way can assign the variable in ``cell`` again."""
+    f = interp.frame
+    while f is not None:
+        for name, v in zip(f.info.slots, f.local, strict=False):
+            if v is cell and not _assigned(f, name):
+                return False
+        f = f.back
+    return True
+
+
+def _assigned(f: Frame, name: str) -> bool:
+    """Returns whether the rest of a frame's code, and functions in it, leave the variable ``name`` as it is."""
+    if any([_stores(inner, name) for inner in f.info.code.co_consts if type(inner) is CodeType and name in inner.co_freevars]):
+        return False
+    # A jump back from the rest of the code leads to a store before it.
+    back = min([i.arg for i in f.info.instructions[f.ip :] if "BACKWARD" in i.name], default=f.ip)
+    return not any([at >= min(back, f.ip) for at in _stores(f.info.code, name)])
+
+
+def _stores(code: CodeType, name: str) -> list[int]:
+    """Returns the instructions that assign the variable ``name`` of a cell, in ``code`` and the code inside it."""
+    info = CODES[code]
+    inside = [at for inner in code.co_consts if type(inner) is CodeType and name in inner.co_freevars for at in _stores(inner, name)]
+    return [at for at, i in enumerate(info.instructions) if i.name in _STORES and info.slots[i.arg] == name] + inside
+
+
+def _remove(call: Call) -> Frame | None:
+    """Handles ``remove`` of a handle: no backward pass has run since the segment has registered the hook."""
+    trace, handle = call.trace, call.args[0] if call.args else None
+    made = trace.mutations.hooks.by_handle.get(handle) if trace.active else None
+    if made is None or len(call.args) > 1 or call.kwargs:
+        return call.interpret() if trace.active else call.run_natively()
+    if handle.__dict__:
+        call.native()
+    if made.node is None:
+        trace.mutations.hooks.events.append((made, True))
+    elif made.reads is not None:
+        made.reads = None
+        graph = trace.recorder.graph
+        graph.erase_node(made.node)
+    return call.finish(None)
+
+
+HANDLERS: Mapping[Any, Handler] = MappingProxyType(
+    {
+        Tensor.register_hook: _register,
+        Tensor.register_post_accumulate_grad_hook: _register,
+        RemovableHandle.remove: _remove,
+    }
+)
