@@ -317,6 +317,8 @@ class Freezer:
         return ("module object", name, number, self.pairs(plain), ("hooks", *hooks))
 
     def of_tensor(self, tensor: torch.Tensor, name: str, number: int) -> Tree:
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # kept from a transform that has ended
+            return ("wrapped", name, number, self.freeze(torch._C._functorch.get_unwrapped(tensor)), self.attributes(tensor))
         strided = tensor.layout == torch.strided
         leaf = tensor.is_leaf
         if not leaf and (tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_inference():

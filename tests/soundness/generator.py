@@ -2,21 +2,25 @@
 
 A program is self-contained: ``make()`` gives ``(fn, state)``, ``args(place)`` the arguments of a call, and ``state.changes[place]()`` is
 what happens before that call. The tensors of one call all have the shape (rows, 3), so that nearly every expression is valid; what is not raises, and
-the exception has to be the same one. The rows may differ from call to call, and so may the numbers given.
+the exception has to be the same one. The rows may differ from call to call, and so may the numbers given. A program may be of special
+kinds (``tensor_kinds.py``), whose text is mixed with the rest.
 """
 
 from __future__ import annotations
 
 import linecache
+import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
+import fineline
 from tests.oracle import Program, Step
 from tests.soundness import versions
 from tests.soundness.template import CALLS, CHANGES, EXTRAS, OVERRIDES, PRELUDE, SETTERS, classes, tail
+from tests.soundness.tensor_kinds import KINDS, PLAIN, Kind
 
 UNARY = ["sin()", "cos()", "tanh()", "relu()", "abs()", "neg()", "clone()", "flip(0)", "detach()", "t().reshape(-1, 3)", "softmax(0)"]
 SIZED = [
@@ -33,14 +37,16 @@ SIZES = ["{T}.shape[0]", "len({T})", "{T}.size(-2)", "{T}.numel() // 3", "({T}.s
 INPLACE = ["add_(1)", "mul_(0.5)", "tanh_()", "neg_()", "zero_()", "copy_({T})", "relu_()", "add_({T}, alpha=2)"]
 ERRORS = ["ZeroDivisionError", "KeyError", "IndexError", "TypeError", "Oops", "RuntimeError", "Exception", "(KeyError, Oops)"]
 BAD = ["1 // 0", "G_DICT['none']", "[][3]", "None + 1", "tensor(1) @ tensor(2)", "raise_oops({I})", "int('x')", "state.nothing"]
-NAMES = {"T": "t", "I": "i", "L": "l", "N": "n", "D": "d", "O": "o", "F": "f", "S": "s"}
+NAMES = {"T": "t", "I": "i", "L": "l", "N": "n", "D": "d", "O": "o", "F": "f", "S": "s", "A": "a"}
+HOLE = re.compile(r"\{(T|A|I|B|X|W|u|new|array)\}")
 
 
 class Writer:
     """Writes one program; ``scope`` maps a kind of value to the expressions that hold one here."""
 
-    def __init__(self, draw: Any) -> None:
+    def __init__(self, draw: Any, kinds: Sequence[Kind] = ()) -> None:
         self.draw = draw
+        self.kinds = kinds
         self.lines: list[str] = []
         self.depth = 0
         self.count = 0
@@ -70,8 +76,45 @@ class Writer:
     def var(self, kind: str) -> str | None:
         return self.pick(self.scope[kind][::-1]) if self.scope.get(kind) else None
 
+    def special(self, part: str, depth: int, percent: int = 30) -> str | None:
+        """An expression of one of the program's kinds, or a statement's text; sometimes."""
+        texts = [text for kind in self.kinds for text in getattr(kind, part)]
+        if not texts or depth < 0 or not self.chance(percent):
+            return None
+        return self.filled(self.pick(texts), depth, {}) if part != "statements" else self.pick(texts)
+
+    def filled(self, text: str, depth: int, own: dict[str, str]) -> str:
+        """The text with its holes filled; its new names are in ``own``."""
+
+        def value(match: re.Match[str]) -> str:
+            hole = match[1]
+            if hole == "T":
+                return self.tensor(depth - 1)
+            if hole == "A":
+                return self.array(depth - 1)
+            if hole == "I":
+                return self.number(0)
+            if hole == "B":
+                return self.truth(0)
+            if hole == "X":
+                return self.pick([n for n in self.scope["T"] if n.isidentifier()])
+            if hole == "W":
+                return self.var("A") or "state.a"
+            if hole not in own:
+                own[hole] = self.name({"u": "S", "new": "T", "array": "A"}[hole])
+            return own[hole]
+
+        return HOLE.sub(value, text)
+
     # -- expressions -------------------------------------------------------------------------------------------------
+    def array(self, depth: int) -> str:
+        if depth <= 0:
+            return self.var("A") or "state.a"
+        return self.special("arrays", depth, 100) or "state.a"
+
     def tensor(self, depth: int = 2) -> str:
+        if depth > 0 and (special := self.special("tensors", depth)):
+            return special
         kind = self.draw(st.integers(-6, 19))
         if depth <= 0 or kind <= 0:  # 0 is what shrinking goes towards
             return self.var("T") or "tensor(3)"
@@ -105,6 +148,8 @@ class Writer:
         return f"{T()}.flip(0)"
 
     def number(self, depth: int = 1) -> str:
+        if depth > 0 and (special := self.special("numbers", depth, 20)):
+            return special
         simple = self.draw(st.integers(0, 3))
         kind = self.draw(st.integers(-5, 10))
         if depth <= 0 or kind <= 0:
@@ -129,6 +174,8 @@ class Writer:
         return f"[1, 2, 3][{N()} % 3]"
 
     def truth(self, depth: int = 1) -> str:
+        if special := self.special("conditions", depth, 20):
+            return special
         N, less = (lambda: self.number(depth)), depth - 1
         kind = self.draw(st.integers(0, 11))
         if kind <= 3 or depth < 0:
@@ -164,12 +211,40 @@ class Writer:
         if not self.chance(8):
             self.scope = before
 
+    def special_statement(self, text: str) -> None:
+        """The statements of a text; those that it leaves open are drawn."""
+        own: dict[str, str] = {}
+        before, kept, functions = {kind: list(names) for kind, names in self.scope.items()}, (self.own, self.loops), 0
+        for line in text.split("\n"):
+            bare = line.lstrip()
+            inner = (len(line) - len(bare)) // 4
+            if functions and not inner:
+                functions, self.closing, (self.own, self.loops) = 0, self.closing - 1, kept
+                self.scope = {kind: list(names) for kind, names in before.items()}
+            self.depth += inner
+            if bare == "...":
+                self.depth -= 1
+                self.block(self.draw(st.integers(1, 2)))
+                self.depth += 1
+            else:
+                self.emit(self.filled(bare, 2, own))
+            self.depth -= inner
+            if bare.startswith("def "):
+                functions, self.closing, self.own, self.loops = 1, self.closing + 1, {"v"}, 0
+                self.bind("T", "v")
+        self.scope = before
+        for hole, kind in {"new": "T", "array": "A"}.items():
+            if hole in own:
+                self.bind(kind, own[hole])
+
     def statement(self) -> None:
         self.budget -= 1
         simple = [self.assign] * 5 + [self.write] * 4 + [self.write_outside] * 3 + [self.call_only, self.oddity]
         nested = [self.branch, self.loop, self.attempt, self.with_, self.define, self.comprehend, self.generate, self.match_]
         nested += [self.by_version] * 3
-        if self.budget > 0 and self.depth < 5:
+        if self.budget > 0 and self.depth < 5 and (text := self.special("statements", 1, 35)):
+            self.special_statement(text)
+        elif self.budget > 0 and self.depth < 5:
             self.pick(simple + nested)()
         else:
             self.pick(simple)()
@@ -443,10 +518,13 @@ class Writer:
 
 
 @st.composite
-def programs(draw: Any) -> str:
-    """The source of a program."""
-    w = Writer(draw)
-    head = PRELUDE + classes(w.pick(EXTRAS), w.pick(SETTERS), w.pick(OVERRIDES), w.chance(50))
+def programs(draw: Any, names: Sequence[str] = (PLAIN, *KINDS)) -> str:
+    """The source of a program, of one or two of the named kinds."""
+    chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+    kinds = [KINDS[name] for name in chosen if name != PLAIN]
+    w = Writer(draw, kinds)
+    head = PRELUDE + classes(w.pick(EXTRAS), w.pick(SETTERS), w.pick(OVERRIDES), w.chance(50)) + f"# kinds: {' '.join(chosen)}\n"
+    head += "\n\n".join(kind.prelude for kind in kinds)
     w.depth = 2
     w.scope = {"T": ["state.t", "x", "y"], "I": ["state.n", "n"], "L": ["state.ts", "xs"], "N": ["state.items"], "D": ["state.d", "d"]}
     w.bind("O", "state.o")
@@ -454,9 +532,10 @@ def programs(draw: Any) -> str:
     w.budget = draw(st.integers(2, 14))
     for _ in range(w.budget):
         w.statement()
-    parts = [w.tensor(2)] + [w.var(k) or w.number() for k in draw(st.lists(st.sampled_from("TTILNDOS"), max_size=3))]
+    parts = [w.tensor(2)] + [w.var(k) or w.number() for k in draw(st.lists(st.sampled_from("TTILNDOSA"), max_size=3))]
     result = w.pick(["{0}", "[{0}]", "({0}, x)", "{{'r': [{0}]}}", "({0},)"]).format(", ".join(parts))
-    changes = [draw(st.sampled_from(CHANGES)) for _ in range(CALLS)]
+    special = [change for kind in kinds for change in kind.changes]
+    changes = [f"attempt(lambda: {w.pick(special) if special and w.chance(60) else w.pick(CHANGES)})" for _ in range(CALLS)]
     given = [(w.pick([1, 1, 1, 2, 0]), w.pick([2, 2, 2, 3, 1, 0]), w.chance(25), w.chance(10)) for _ in range(CALLS)]
     if w.chance(60):
         sizes = [(w.pick([2, 4, 3, 5, 7, 1]), w.pick([0.5, 0.25, 0.75, 1.5, 0.0])) for _ in range(CALLS)]
@@ -464,7 +543,18 @@ def programs(draw: Any) -> str:
     else:
         given = [(*g, 2, 0.5) for g in given]
     marks = [f"fineline.{w.pick(['maybe_mark_dynamic', 'mark_static'])}({w.pick('xy')}, {w.pick([0, -1])})"] if w.chance(15) else []
-    return head + tail(w.lines, result, changes, given, w.chance(30), marks)
+    for texts in [kind.given for kind in kinds if kind.given]:
+        # Those of some calls, so that the calls differ, or of all.
+        places = w.pick(["True", "True", "place % 2", "place > 1"])
+        marks.append(f"if {places}:\n        with contextlib.suppress(Exception):\n            " + w.pick(texts).replace("\n", "\n        "))
+    made = [line for kind in kinds for line in (*kind.setup, *([w.pick(kind.state)] if kind.state else []))]
+    raw = any(kind.raw for kind in kinds)
+    return head + tail(w.lines, result, changes, given, w.chance(30), marks, made, bool(kinds), "equals" in chosen, raw)
+
+
+def kinds_of(source: str) -> list[str]:
+    """The kinds of a program, by its source."""
+    return re.findall(r"^# kinds: (.*)$", source, re.MULTILINE)[0].split()
 
 
 def program_of(source: str, number: int = 0) -> Program:
@@ -474,16 +564,16 @@ def program_of(source: str, number: int = 0) -> Program:
     code = compile(source, filename, "exec")
     spaces: list[dict[str, Any]] = []
 
-    def make() -> Any:
-        import fineline
-
+    def make(*compiler: Any) -> Any:
         space: dict[str, Any] = {"__name__": "program", "graph_break": fineline.graph_break}
         exec(code, space)
         spaces[:] = [space]
-        return space["make"]()
+        return space["make"](*compiler)
 
     def step(place: int) -> Step:
         return Step(place, lambda i: spaces[0]["args"](i), None, lambda state: state.changes[place]())
 
     steps = [step(place) for place in range(CALLS)]
-    return Program(filename, make, steps, frozenset(range(CALLS)), min_graphs=0, breaks=True)
+    kinds = [KINDS[name] for name in kinds_of(source) if name != PLAIN]
+    raw, tolerance = any(kind.raw for kind in kinds), max([0.0, *[kind.tolerance for kind in kinds]])
+    return Program(filename, make, steps, frozenset(range(CALLS)), min_graphs=0, breaks=True, raw=raw, tolerance=tolerance)

@@ -8,8 +8,10 @@ CALLS = 5
 PRELUDE = """\
 import contextlib
 import itertools
+from contextvars import ContextVar
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 
 import fineline
@@ -23,14 +25,21 @@ G_DICT = {"a": 1, "b": 2}
 
 def tensor(seed, grad=False):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(ROWS, 3, generator=generator).requires_grad_(grad)
+    return torch.randn(ROWS, 3, generator=generator, device="cpu").requires_grad_(grad)
 
 
 def fitted(value):
     # The value, with as many rows in its tensors as this call's arguments have.
     if isinstance(value, torch.Tensor):
-        fits = value.shape == (ROWS, 3) or value.dim() == 0
-        return value if fits else torch.ones(ROWS, 3).mul(value.detach().mean()).requires_grad_(value.requires_grad)
+        if value.shape == (ROWS, 3) or value.dim() == 0:
+            return value
+        try:
+            new = torch.ones(ROWS, 3, device="cpu").mul(value.detach().mean()).requires_grad_(value.requires_grad)
+            return new if type(new) is type(value) else new.as_subclass(type(value))
+        except Exception:  # a subclass that cannot
+            return tensor(99)
+    if isinstance(value, np.ndarray):
+        return value if value.shape[:1] in ((), (ROWS,)) else np.resize(value, (ROWS, 3))
     if isinstance(value, list):
         value[:] = [fitted(v) for v in value]
     elif isinstance(value, dict):
@@ -38,6 +47,17 @@ def fitted(value):
     elif isinstance(value, (Base, SimpleNamespace)):
         fitted(vars(value))
     return value
+
+
+def attempt(change):
+    # Earlier changes may have made this one impossible.
+    def run():
+        try:
+            change()
+        except Exception as error:
+            LOG.append(type(error).__name__)
+
+    return run
 
 
 class Oops(Exception):
@@ -73,29 +93,29 @@ OVERRIDES = [
     "@property\n    def p(self): return self.v.sin()",
 ]
 CHANGES = [
-    "lambda: None",
-    "lambda: None",
-    "lambda: None",
-    "lambda: setattr(state, 'n', 5)",
-    "lambda: setattr(state, 'n', 1)",
-    "lambda: setattr(state.o, 'n', 4)",
-    "lambda: state.items.append(1)",
-    "lambda: state.ts.append(tensor(31))",
-    "lambda: setattr(Base, 'k', 6)",
-    "lambda: setattr(Sub, 'k', 2)",
-    "lambda: setattr(state, 'o', Sub(tensor(32), 1))",
-    "lambda: G_DICT.update(a=7)",
-    "lambda: G_LIST.insert(0, 9)",
-    "lambda: G_LIST.clear()",
-    "lambda: globals().update(G_INT=6)",
-    "lambda: setattr(state, 't', tensor(33, True))",
-    "lambda: setattr(state.o, 'maybe', 2)",
-    "lambda: state.d.update(q=tensor(34))",
-    "lambda: setattr(Base, 'm', lambda self, a, k=1: a - k)",
-    "lambda: state.items.clear()",
-    "lambda: setattr(fn, '__defaults__', (4,))",
-    "lambda: setattr(state, 'o', Base(tensor(35)))",
-    "lambda: state.d.pop('a', None)",
+    "None",
+    "None",
+    "None",
+    "setattr(state, 'n', 5)",
+    "setattr(state, 'n', 1)",
+    "setattr(state.o, 'n', 4)",
+    "state.items.append(1)",
+    "state.ts.append(tensor(31))",
+    "setattr(Base, 'k', 6)",
+    "setattr(Sub, 'k', 2)",
+    "setattr(state, 'o', Sub(tensor(32), 1))",
+    "G_DICT.update(a=7)",
+    "G_LIST.insert(0, 9)",
+    "G_LIST.clear()",
+    "globals().update(G_INT=6)",
+    "setattr(state, 't', tensor(33, True))",
+    "setattr(state.o, 'maybe', 2)",
+    "state.d.update(q=tensor(34))",
+    "setattr(Base, 'm', lambda self, a, k=1: a - k)",
+    "state.items.clear()",
+    "setattr(fn, '__defaults__', (4,))",
+    "setattr(state, 'o', Base(tensor(35)))",
+    "state.d.pop('a', None)",
 ]
 
 
@@ -137,15 +157,61 @@ class Sub(Base):
 """
 
 
-def tail(lines: list[str], result: str, changes: list[str], given: list[Any], grad: bool, marks: list[str]) -> str:
+FOR_KINDS = """\
+    state.a, state.around = np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3), []
+"""
+# What is compiled is hidden from the oracle: run eagerly, it is another object.
+COMPILED = """
+    compiled = ContextVar("compiled", default=compiler[0](fn))
+
+    def call(*given):
+        with contextlib.ExitStack() as stack:
+            for mode in list(state.around):
+                stack.enter_context(mode)
+            return compiled.get()(*given)
+"""
+TWICE = """
+def twin_of(state):
+    return MADE[state is MADE[0]]
+
+
+def make(*compiler):
+    calls, states = zip(*[make_one(*compiler) for _ in range(2)])
+
+    def both(*given):
+        results = []
+        for call in calls:
+            try:
+                results.append(call(*given))
+            except Exception as error:
+                results.append((type(error).__name__, str(error)))
+        return results
+
+    def changed(place):
+        return lambda: states[place % 2].changes[place]()
+
+    return both, SimpleNamespace(states=states, changes=[changed(place) for place in range(len(states[0].changes))])
+"""
+
+
+def tail(
+    lines: list[str], result: str, changes: list[str], given: list[Any], grad: bool, marks: list[str],
+    made: list[str], special: bool, twice: bool, raw: bool,
+) -> str:  # fmt: skip
     return f"""\
 
 
-def make():
+MADE = []
+
+
+def {"make_one" if twice else "make"}(*compiler):
     cell = 1
     state = SimpleNamespace(
         n=1, t=tensor(20), ts=[tensor(21), tensor(22)], d={{"a": tensor(23)}}, o=Base(tensor(24), 2), items=[1], seen=set(), log=LOG
     )
+{FOR_KINDS if special else ""}
+    with contextlib.suppress(Exception):  # two kinds may not go together
+        {(chr(10) + "        ").join(made) or "pass"}
 
     def fn(x, y, xs, d, n=1, r=0.5):
         nonlocal cell
@@ -153,17 +219,21 @@ def make():
 {chr(10).join(lines)}
         return {result}
 
-    globals()["made"] = state
+    MADE.append(state)
     state.changes = [
         {("," + chr(10) + "        ").join(changes)},
     ]
-    return fn, state
+{COMPILED if raw else ""}
+    return {"call" if raw else "fn"}, state
 
+{TWICE if twice else ""}
 
 def args(place):
     global ROWS
     n, length, alias, same, ROWS, r = {given!r}[place]
-    fitted(made)
+    with torch._C.DisableTorchFunction():
+        for state in MADE:
+            fitted(state)
     x, y = tensor(place, {grad}), tensor(place + 10)
     if same:
         y = x

@@ -33,6 +33,8 @@ class GraphOutputs:
         self.places: dict[int, list[Node]] = {}
         # Whether PyTorch forbids to read the history of one of them, which compilers do.
         self.disowned = False
+        # Whether one of them is a tensor of a transform of torch.func.
+        self.transformed = False
 
 
 class ProgramText(ValueWalk[str]):

@@ -16,14 +16,14 @@ from fineline.codegen.reconstruct_instances import exception, fill_instance, ins
 from fineline.fake.fake_tensors import carry, own_attributes
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.output_fixups import as_plain, disowned, hides_class, remake
-from fineline.guards.facts import storage_of
+from fineline.guards.facts import storage_of, tensor_number
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
 from fineline.torch_facts.wrapper_subclasses import parts_of
-from fineline.tracing.plain_values import SINGLETONS, VALUES, is_value
+from fineline.tracing.plain_values import PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
 from fineline.tracing.symbols import Carried
 
@@ -62,7 +62,13 @@ class Reconstructor(ProgramText):
                 continue
             leaf = self.trace.symbols.places.leaves[symbol]
             name = self.param(leaf.source)
-            names[symbol] = name if leaf.kind == "number" else f"{name}.{leaf.kind}({leaf.dim})"
+            if leaf.kind == "number":
+                names[symbol] = name
+            elif type(leaf.source.value) in PLAIN_TENSORS:
+                names[symbol] = f"{name}.{leaf.kind}({leaf.dim})"
+            else:
+                # The tensor's class must not see the read.
+                names[symbol] = f"{self.constant(tensor_number, 'tensor_number')}({name}, {leaf.kind!r}, {leaf.dim})"
         text = python_text(term, names)
         if "math." in text:
             self.constants["math"] = math
@@ -96,6 +102,7 @@ class Reconstructor(ProgramText):
             if storage := storage_of(v):
                 outputs.places.setdefault(storage, []).append(node)
             outputs.disowned = outputs.disowned or disowned(v)
+            outputs.transformed = outputs.transformed or torch._C._functorch.is_functorch_wrapped_tensor(v)
             change = remake(v, self.trace.state.start.inference_mode, recorder.traits.leaves)
             if change is not None:
                 outputs.remade.append((node, change))

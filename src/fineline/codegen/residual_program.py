@@ -388,6 +388,8 @@ class ResidualWriter:
     def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
         if transformed:
             self.uncompiled = "it begins or ends inside of a transform of torch.func, or a level of forward-mode gradients, whose tensors no compiler knows"
+        elif self.rebuild.outputs.transformed:
+            self.uncompiled = "a tensor outlives the transform of torch.func that it was made in, and no compiler knows such tensors"
         elif self.rebuild.outputs.disowned or any([disowned(src.value) for src in self._tensors()]):
             self.uncompiled = "a view made without gradients was written into, and AOTAutograd asks for its history, which PyTorch forbids"
         elif self._overlap(examples):

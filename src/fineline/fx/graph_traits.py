@@ -19,8 +19,14 @@ def scattered(t: Any) -> bool:
         return False
     if t.layout is not torch.strided:
         return t.layout is not torch.jagged
+    if t.is_nested or t.is_quantized:
+        return True
     base = t._base
-    return t.is_nested or t.is_quantized or (base is not None and base.layout is not torch.strided)
+    if base is None:
+        return False
+    # The class of the base may override operators, which would see this read.
+    with torch._C.DisableTorchFunction():
+        return base.layout is not torch.strided
 
 
 def fatal(t: object) -> bool:

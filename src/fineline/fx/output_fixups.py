@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import Graph, GraphModule
@@ -125,7 +126,8 @@ def plain_example(t: Any) -> Any:
     """Returns ``t`` as a backend gets it as an example."""
     if not hides_class(t):
         return t
-    with torch._C.DisableTorchFunctionSubclass():
+    # A transform that is on would make a tensor of its own, and refuses to make a leaf.
+    with torch._C.DisableTorchFunctionSubclass(), temporarily_clear_interpreter_stack():
         return t.detach().requires_grad_(t.requires_grad) if t.is_leaf else as_plain(t)
 
 

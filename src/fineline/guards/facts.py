@@ -5,9 +5,10 @@ Both functions return a named tuple, so a guard compares with ``==`` and a failu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -16,7 +17,21 @@ from torch.utils._device import DeviceContext
 from fineline.guards.policy_epoch import RULEBOOK
 from fineline.kinds import is_a
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _STORAGE: Callable = torch._C.TensorBase.untyped_storage
+
+
+def unseen(read: Callable[P, R]) -> Callable[P, R]:
+    """Returns ``read`` so that no mode and no class of the user's sees what it reads of tensors: to them, only the user's code calls operators."""
+
+    @functools.wraps(read)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with torch._C.DisableTorchFunction():
+            return read(*args, **kwargs)
+
+    return run
 
 
 class TensorFacts(NamedTuple):

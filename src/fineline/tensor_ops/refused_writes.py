@@ -15,7 +15,7 @@ from torch._prims_common import is_non_overlapping_and_dense_or_false
 from fineline.fake.fake_tensors import DATA_DEPENDENT
 from fineline.frames.graph_breaks import Restart
 from fineline.fx.output_fixups import untracked
-from fineline.guards.facts import storage_of
+from fineline.guards.facts import storage_of, unseen
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.tensor_ops.backing import computing
@@ -94,6 +94,7 @@ def _all_tensors(items: Iterable[Any]) -> Iterator[Tensor]:
             yield from _all_tensors(x)
 
 
+@unseen
 def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
     """Returns whether a kernel refuses to write into ``a`` while it reads ``b``: PyTorch checks only dense tensors without overlaps.
 
@@ -111,6 +112,7 @@ def _overlap(a: Tensor, b: Tensor, moving: bool) -> bool:
     return bool(starts[0] < ends[1]) and bool(starts[1] < ends[0])
 
 
+@unseen
 def guard_writes(interp: Interp, targets: Iterable[Any]) -> None:
     """Guards, for each input that shares memory with ``targets``, whether autograd allows or refuses to write into it."""
     trace = interp.trace
@@ -127,6 +129,7 @@ def guard_writes(interp: Interp, targets: Iterable[Any]) -> None:
         trace.guards.check(src, "predicate", (partial(_still, refused), text), "written")
 
 
+@unseen
 def guard_hidden_writes(trace: SegmentTrace, written: Iterable[Any]) -> bool:
     """Guards whether autograd allows writes into inputs that a graph writes without autograd's knowledge; returns whether it refuses one.
 
@@ -142,6 +145,7 @@ def guard_hidden_writes(trace: SegmentTrace, written: Iterable[Any]) -> bool:
     return found
 
 
+@unseen
 def _kind(t: Tensor) -> tuple[bool, bool]:
     return bool(t._is_view()), _refused(t)
 
@@ -150,6 +154,7 @@ def _still_of(kind: tuple[bool, bool], t: Tensor) -> bool:
     return _kind(t) == kind
 
 
+@unseen
 def _refused(t: Tensor) -> bool:
     """Returns whether autograd refuses a write into ``t`` that becomes part of a history."""
     if not t._is_view():
@@ -158,6 +163,7 @@ def _refused(t: Tensor) -> bool:
     return bool(of_leaf) or _get_creation_meta(t) != CreationMeta.DEFAULT
 
 
+@unseen
 def lies_on_itself(t: Tensor) -> bool:
     """Returns whether several elements of ``t`` may share one place in memory, as in the results of ``expand`` and ``as_strided``.
 

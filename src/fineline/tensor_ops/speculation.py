@@ -11,6 +11,7 @@ from torch import Tensor
 from fineline.frames.frame import handled
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.fx.body_recorder import Part
+from fineline.guards.facts import unseen
 from fineline.kinds import is_a
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe
@@ -117,5 +118,6 @@ def _among(interp: Interp, storages: set[int], targets: Any, known: Any = ()) ->
     return any([is_a(t, Tensor) and (t in known or _storage(interp.backing.memory(interp, t)) in storages) for t in targets])
 
 
+@unseen
 def _storage(t: Tensor) -> int:
     return t.untyped_storage()._cdata if t.layout is torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(t) else 0

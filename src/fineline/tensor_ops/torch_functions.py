@@ -56,10 +56,26 @@ def overrides(t: Any) -> bool:
 
 
 def overridden(interp: Interp, values: Any) -> bool:
-    """Returns whether a call with these arguments runs a ``__torch_function__`` now: of a mode that the code has entered, or of a tensor's class."""
+    """Returns whether a call with these arguments runs a ``__torch_function__`` now: of a mode that the code has entered, or of a tensor's class.
+
+    Guards that the classes of the others override nothing.
+    """
+    overriding = any([_may_override_guarded(interp, value) for value in values])
     if interp.nested.modes:
         return torch_function_state() != _ALL_DISABLED
-    return any(map(_may_override, values)) and torch_function_state() == _ENABLED
+    return overriding and torch_function_state() == _ENABLED
+
+
+def _may_override_guarded(interp: Interp, value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return any([_may_override_guarded(interp, x) for x in value if type(x) not in (list, tuple)])
+    if type(value) in PLAIN_TENSORS or not is_a(value, Tensor):
+        return False
+    if type(value).__torch_function__ is not _DISABLED:
+        return True
+    if interp.trace.active:
+        type_info(interp.trace, type(value)).look(interp.trace, "__torch_function__")
+    return False
 
 
 def _may_override(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -358,3 +359,102 @@ CHANGES = {"an_attribute": _other_factor, "no_override": _no_override, "a_plain_
 def test_classes_that_change(change: str, twin: str) -> None:
     steps = [Step(place, change=CHANGES[change] if place == 2 else None) for place in range(4)]
     check(Program(change, changing, steps, recompiles=frozenset({2})), twin)
+
+
+# Writes through which the engine asks autograd about a tensor, or about what it is a view of: no class sees that.
+WRITTEN: dict[str, Any] = {
+    "itself": lambda x: x.add_(1),
+    "a_view": lambda x: x.as_subclass(Tensor).add_(1),
+    "a_part": lambda x: x.as_subclass(Tensor)[1:].mul_(2),
+    "a_part_of_its_own_class": lambda x: x[1:].mul_(2),
+    "what_shares_memory": lambda x: x.as_subclass(Tensor).detach().add_(2),
+    "what_it_is_given": lambda x: x.copy_(x.as_subclass(Tensor).detach() * 2),
+}
+
+
+class Bare(Tensor):
+    """Gives plain tensors."""
+
+    seen: list[str] = []
+
+    @classmethod
+    def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.seen.append(fn.__name__)
+        with torch._C.DisableTorchFunctionSubclass():
+            return fn(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("cls", [Seeing, Bare], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("body", WRITTEN)
+def test_only_what_the_code_calls_is_seen(body: str, cls: Any, twin: str) -> None:
+    def make() -> Any:
+        def fn(x):
+            cls.seen.clear()
+            y = WRITTEN[body](x)
+            return y, list(cls.seen)
+
+        return fn, cls.seen
+
+    made: list[Any] = [lambda place: (t(place).as_subclass(cls),), lambda place: (t(place, grad=True).mul(2).as_subclass(cls),)]
+    for number, args in enumerate(made):
+        steps = [Step(place, args=args) for place in range(3)]
+        check(Program(f"{body} {cls.__name__} {number}", make, steps, recompiles=frozenset({1}), min_graphs=0, breaks=True), twin)
+
+
+def test_a_base_whose_class_raises(twin: str) -> None:
+    class Raising(Tensor):
+        @classmethod
+        def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with torch._C.DisableTorchFunctionSubclass():
+                plain = args[0].as_subclass(Tensor)
+            raise ValueError(f"{fn.__name__} of {plain.shape}")
+
+    def fn(x):
+        y = Tensor._make_subclass(Raising, x)
+        try:
+            y += 1
+        except ValueError as e:
+            return str(e)
+        return y
+
+    check(Program("a_base_whose_class_raises", lambda: fn, [Step(place) for place in range(3)], min_graphs=0, breaks=True), twin)
+
+
+def test_classes_that_stop_and_begin_to_override(twin: str) -> None:
+    def make() -> Any:
+        class Changing(Tensor):
+            pass
+
+        state = SimpleNamespace(cls=Changing, x=t(1).as_subclass(Changing))
+
+        def fn(y):
+            try:
+                return state.x + y.as_subclass(Kept)
+            except TypeError as e:
+                return str(e)
+
+        return fn, state
+
+    def silent(state: Any) -> None:
+        state.cls.__torch_function__ = torch._C._disabled_torch_function_impl
+
+    def again(state: Any) -> None:
+        del state.cls.__torch_function__
+
+    changes = {1: silent, 3: again, 4: silent}
+    steps = [Step(place, change=changes.get(place)) for place in range(6)]
+    check(Program("stop_and_begin", make, steps, recompiles=frozenset({1, 3, 4}), min_graphs=0, breaks=True), twin)
+
+
+def test_sizes_that_vary_are_read_unseen(twin: str) -> None:
+    def make() -> Any:
+        def fn(x):
+            Seeing.seen.clear()
+            y = x.as_subclass(Tensor)
+            fineline.graph_break()
+            return y.shape[0] * 2, [y.stride(0) + 1], x, list(Seeing.seen)
+
+        return fn, Seeing.seen
+
+    steps = [Step(place, args=lambda place: (t(place, 5 - place, 3).as_subclass(Seeing),)) for place in range(4)]
+    check(Program("sizes_that_vary", make, steps, recompiles=frozenset({1}), min_graphs=0, breaks=True), twin)

@@ -143,6 +143,38 @@ def breaks_inside(x):
     return vmap(each)(x) * 2
 
 
+@table.program(breaks=True, min_graphs=0)
+def a_tensor_that_outlives_its_transform():
+    kept = {}
+
+    def fn(x):
+        def loss(v):
+            kept["v"] = v.detach() * 2
+            kept["x"] = x + 1
+            return (v * v).sum()
+
+        return grad(loss)(x)
+
+    return fn, kept
+
+
+@table.program(breaks=True, min_graphs=0)
+def a_tensor_of_another_class_at_a_graph_break_inside():
+    class Kept(torch.Tensor):
+        pass
+
+    def fn(x):
+        y = x.as_subclass(Kept) * 2
+
+        def each(row):
+            fineline.graph_break()
+            return row * 2
+
+        return vmap(each)(y), grad(lambda v: (v * each(v)).sum())(y)
+
+    return fn
+
+
 # -- grad ------------------------------------------------------------------------------------------------------------------------
 @table.snippet()
 def a_gradient(x):

@@ -156,13 +156,13 @@ def _settled(interp: Interp, cell: CellType) -> bool:
     f = interp.frame
     while f is not None:
         for name, v in zip(f.info.slots, f.local, strict=False):
-            if v is cell and not _assigned(f, name):
+            if v is cell and not _is_final(f, name):
                 return False
         f = f.back
     return True
 
 
-def _assigned(f: Frame, name: str) -> bool:
+def _is_final(f: Frame, name: str) -> bool:
     """Returns whether the rest of a frame's code, and functions in it, leave the variable ``name`` as it is."""
     if any([_stores(inner, name) for inner in f.info.code.co_consts if type(inner) is CodeType and name in inner.co_freevars]):
         return False
