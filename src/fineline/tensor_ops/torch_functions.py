@@ -104,7 +104,8 @@ def _call_on_fakes(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> t
     plain: dict[int, tuple[Tensor, Tensor]] = {}
 
     def stand_in(fake: Tensor) -> Tensor:
-        plain_one = torch.empty(0)
+        # Operators take a tensor without dimensions and gradient for a number.
+        plain_one = torch.empty((0,) * fake.dim(), dtype=fake.dtype, requires_grad=fake.requires_grad)
         plain[id(plain_one)] = plain_one, fake
         return plain_one
 
