@@ -350,7 +350,7 @@ def fsdp_compiled_calls(run: Run) -> Any:
     return run.train(model, model)
 
 
-@program("1 2 1 2 3 2")
+@program("18 1 2 1 2 6")
 def fsdp_parameters_outside(run: Run) -> Any:
     """Reads parameters where they are sharded, and where they are whole, in the function that is compiled."""
     model = sharded()
