@@ -161,8 +161,9 @@ class CaptureSession:
             # being handled, the errors of the blocks would get other contexts.
             self.fallback = functools.partial(self.region.run_eagerly, self.entry_point, *self.call, e)
         finally:
-            self.interp.eager.pause.end()
             self.interp.nested.restore_function_modes()
+            # Last: the next object that is made starts a collection, which would keep what is still in use here for longer than it lives.
+            self.interp.eager.pause.end()
         while self.fallback is not None:
             # This session is over, and another function runs the rest.
             self._release()
