@@ -133,7 +133,8 @@ ABSENT = {
     "python -S, a frozen program": "builtins: exit quit help copyright credits license",
     "a sandbox": "builtins: input open breakpoint help __loader__",
     "CPython without its debugging functions": "sys: settrace setprofile gettrace getprofile getrefcount",
-    "PyTorch without distributed": "torch: distributed",
+    # A build without it has the module all the same, and says that it is not available.
+    "PyTorch without distributed": "torch._C: _c10d_init _distributed _distributed_c10d",
     "PyTorch without other devices": "torch: xpu mtia mps cpu",
     "PyTorch without libraries of kernels": "torch.backends: mkldnn mkl openmp mps cudnn",
     "PyTorch without quantization and nested tensors": "torch: q_per_channel_axis q_scale q_zero_point nested",
