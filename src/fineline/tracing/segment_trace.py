@@ -223,7 +223,9 @@ class SegmentTrace:
         space = guards.access(src, "dict", None, t.__dict__)
         if t.__dict__ not in self.sources:
             self.adopt(t.__dict__, space)
+        # The other ways to answer for an attribute.
         guards.type_lacks(cls, "__getattr__")
+        guards.check(guards.type_attr(cls, "__getattribute__", object.__getattribute__), "is", object.__getattribute__)
         for name, own, of_class in reads:
             if of_class is ABSENT:
                 guards.type_lacks(cls, name)

@@ -199,6 +199,7 @@ for _cls in (Listed, Read):
         "attribute_of_class": _of_class(_cls, "more", 12345),
         "descriptor": _of_class(_cls, "context", property(lambda self: 12345)),
         "getattr": _of_class(_cls, "__getattr__", lambda self, name: 12345),
+        "getattribute": _of_class(_cls, "__getattribute__", lambda self, name: 7 if name == "context" else object.__getattribute__(self, name)),
         "attribute": _of_tensor(_cls, "more", 12345),
         "context": _of_tensor(_cls, "context", [1, 2]),
         "scale": _of_tensor(_cls, "scale", torch.tensor(3.0)),
