@@ -20,7 +20,7 @@ from fineline.objects.attribute_reads import BINDERS, load_as_object, load_attr,
 from fineline.objects.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
 from fineline.objects.c_argument_errors import refused
 from fineline.objects.type_info import ABSENT, METHOD, MISSING, PROPERTY, PY_DATA, PY_OTHER, kind_of, raw_lookup, type_info
-from fineline.symbolic.arithmetic import SYMBOLIC
+from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.tracing.interp import Call, Handler, Interp
 
 
@@ -115,7 +115,7 @@ def _object_getattribute(call: Call) -> Frame | None:
 
 def _special(call: Call) -> Frame | None:
     """Handles `protocols.special`: delivers a bound method found on the type, or MISSING; None if the class sets the method to None."""
-    obj, name = call.args
+    obj, name = settled(call.args[0]), call.args[1]
     trace = call.trace
     if trace.active and not is_a(obj, InterpretedGenerator):
         kind, descr = type_info(trace, type(obj)).look(trace, name)

@@ -47,20 +47,22 @@ from fineline.tensor_ops.subgraphs import checkpoint, higher_order, tensor_hooks
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
 from fineline.tensor_ops.torch_functions import overrides, silent
 from fineline.torch_facts.releases import APPLY
-from fineline.tracing.interp import Call, Handler
+from fineline.tracing.interp import Call, Handler, Interp
 
 
 def _native_binary(call: Call) -> Frame | None:
     op, a, b = call.args
-    return call.finish(op(_without_methods(a), _without_methods(b)))
+    return call.finish(op(_without_methods(call.interp, a), _without_methods(call.interp, b)))
 
 
-def _without_methods(v: Any) -> Any:
+def _without_methods(interp: Interp, v: Any) -> Any:
     """Replaces ``v``, whose methods have been called already, by an instance of a class with the same name: C raises the error about it."""
     t = type(v)
     if overrides(v):
         return silent(v)
-    if not is_users_class(t) or is_a(v, Tensor) or t.__dictoffset__ == 0 or any([not is_users_class(k) for k in t.__mro__[:-1]]):
+    if is_a(v, Tensor):
+        return type(interp.type_of(v).__name__, (), {})()
+    if not is_users_class(t) or t.__dictoffset__ == 0 or any([not is_users_class(k) for k in t.__mro__[:-1]]):
         return v
     return type(t.__name__, (), {})()
 

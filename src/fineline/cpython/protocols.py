@@ -101,29 +101,19 @@ def has_attribute(get: Any, obj: Any, name: str) -> bool:
 def binary(a: Any, b: Any, name: str, rname: str, op: Any) -> Any:
     ta, tb = type(a), type(b)
     left = special(a, name)
-    right = special(b, rname) if ta is not tb else MISSING
-    if joins(a, left):
-        if right is not MISSING:
-            result = right(a)
-            if result is not NotImplemented:
-                return result
-        result = left(b)
-        # That of `torch.Size` leaves it to `tuple` to complain.
-        return native_binary(op, a, b) if result is NotImplemented else result
-    if right is not MISSING and is_a(b, ta) and getattr(tb, rname) is not getattr(ta, rname, MISSING):
-        result = right(a)
+    # C binds a method only where it calls it.
+    first = ta is not tb and (joins(a, left) or (is_a(b, ta) and getattr(tb, rname, MISSING) is not getattr(ta, rname, MISSING)))
+    if first:
+        right = special(b, rname)
+        result = NotImplemented if right is MISSING else right(a)
         if result is not NotImplemented:
             return result
-        right = MISSING
-    if left is not MISSING:
-        result = left(b)
-        if result is not NotImplemented:
-            return result
-    if right is not MISSING:
-        result = right(a)
-        if result is not NotImplemented:
-            return result
-    return native_binary(op, a, b)
+    result = NotImplemented if left is MISSING else left(b)
+    if result is NotImplemented and ta is not tb and not first:
+        right = special(b, rname)
+        result = NotImplemented if right is MISSING else right(a)
+    # A method in C of the left operand leaves the error to C.
+    return native_binary(op, a, b) if result is NotImplemented else result
 
 
 def inplace(a: Any, b: Any, iname: str, name: str, rname: str, op: Any, iop: Any) -> Any:

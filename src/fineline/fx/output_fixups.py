@@ -90,7 +90,7 @@ def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]], s
     def run(*inputs: Any) -> list:
         outputs = list(graph(*inputs))
         for i, change in changes:
-            outputs[i] = change(outputs[i])
+            outputs[i] = _changed(change, outputs[i])
         for places in several:
             seen = IdentitySet()
             for i in places:
@@ -100,6 +100,15 @@ def remaking(graph: Callable[..., Any], changes: Sequence[tuple[int, Remake]], s
         return outputs
 
     return run
+
+
+def _changed(change: Remake, t: Tensor) -> Tensor:
+    """Changes an output. If it belongs to none of the transforms that are on, the graph has entered these after it was made: they would wrap it."""
+    functorch = torch._C._functorch
+    if functorch.get_dynamic_layer_stack_depth() and functorch.maybe_get_level(t) < 0:
+        with temporarily_clear_interpreter_stack():
+            return change(t)
+    return change(t)
 
 
 def hides_class(t: object) -> bool:

@@ -185,10 +185,13 @@ def _overriding(call: tuple) -> tuple | None:
 
 def _dispatch(interp: Interp, f: Frame, given: tuple, call: tuple, overriding: tuple, then: Delivery | None) -> Frame | None:
     called, types, args, *more = call
+    fresh = interp.trace.fresh
     if more:
-        kwargs = dict(more[0])
-        interp.trace.made.add(kwargs)
-        call = (called, types, args, kwargs)
+        call = (called, types, args, fresh(dict(more[0])))
+    fn, positional, kwargs = given
+    if kwargs is not None:
+        # A graph break within the method keeps it for the continuation, which makes it anew.
+        given = (fn, positional, fresh(dict(kwargs)))
     chosen = ask_for_operand if getattr(given[0], "__name__", "") in _OPERAND_METHODS else ask
     return interp.call(f, chosen, [tuple(interp.nested.modes[-1:]), overriding, call, given], None, then)
 
@@ -267,7 +270,7 @@ class _SilentClasses:
         if not overrides(t):
             return t
         # The modes that are on do not see that a tensor is made.
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return torch.empty(0).as_subclass(self._class(type(t)))
 
     def _class(self, cls: type) -> type:

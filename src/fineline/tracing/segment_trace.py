@@ -334,16 +334,24 @@ class SegmentTrace:
         guards = self.guards
         found = self.deferred.tuples.get(v)
         if found is None and not src.checked and v not in self.sources:
-            items = [(x, guards.access(src, "index", i, x)) for i, x in enumerate(v)]
-            if any([type(x) in LAZY and self.symbols.varying.number(part, x) for x, part in items]):
+            items = self._items(v, src)
+            if any([self._varies(x, part) for x, part in items]):
                 self.check_type(src, type(v))
                 guards.check(src, "len", len(v))
                 self.adopt(v, src)
                 found = self.deferred.tuples[v] = type(v)([self.read(x, part) for x, part in items])
                 self.adopt(found, src)
                 return found
-        self.load(v, src)
-        return v if found is None else found
+        return self.load(v if found is None else found, src)
+
+    def _items(self, v: tuple, src: Source) -> list[tuple[Any, Source]]:
+        return [(x, self.guards.access(src, "index", i, x)) for i, x in enumerate(v)]
+
+    def _varies(self, v: Any, src: Source) -> bool:
+        """Returns whether ``v`` is a number that varies, or a tuple that holds one."""
+        if type(v) in LAZY:
+            return self.symbols.varying.number(src, v)
+        return type(v) in (tuple, torch.Size) and any([self._varies(x, part) for x, part in self._items(v, src)])
 
     def load_members(self, v: Any, src: Source, members: Iterable[Any]) -> None:
         """Loads the members of ``v`` that these C descriptors read, without asking its class."""

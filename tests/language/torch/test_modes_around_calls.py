@@ -467,7 +467,33 @@ for options in ({}, {"capture_scalar_outputs": True, "capture_dynamic_output_sha
     program("numbers_of_tensors", _numbers, lambda place: [Watching()], breaks=True, recompiles=(1, 2), options=options)
     program("sizes_of_data", _unknown_sizes, lambda place: [Watching()], breaks=True, recompiles=(1, 2), options=options)
 program("recurrent", _recurrent, lambda place: [Watching()], tolerance=1e-6)
-program("compiled_dynamically", run, lambda place: [Watching()], lambda place: (place, t(place, 3 + place, 4)), options={"dynamic": True}, recompiles=(1,))
+program("compiled_dynamically", run, lambda place: [Watching()], lambda place: (place, t(place, 5 + place, 4)), options={"dynamic": True}, recompiles=(1,))
+
+
+class Breaking(TorchFunctionMode):
+    def __torch_function__(self, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        fineline.graph_break()
+        return fn(*args, **(kwargs or {}))
+
+
+class WithoutSums(TorchFunctionMode):
+    def __torch_function__(self, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return NotImplemented if fn is Tensor.add or fn is Tensor.__add__ else fn(*args, **(kwargs or {}))
+
+
+def _summed(x: Any) -> Any:
+    try:
+        return x + x.shape[0], x + 2.5
+    except TypeError as e:
+        return x.shape[0], str(e)
+
+
+def of_size(place: int) -> tuple[int, Any]:
+    return place, t(place, 5 + place, 4)
+
+
+program("numbers_in_a_tuple", _summed, lambda place: [Breaking()], of_size, breaks=True, recompiles=(1,), calls=4)
+program("sums_refused", _summed, lambda place: [WithoutSums()], of_size, breaks=True, recompiles=(1,), min_graphs=0, calls=4)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam], ids=lambda kind: kind.__name__)
