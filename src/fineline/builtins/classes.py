@@ -45,6 +45,7 @@ STATIC_CHECKS = frozenset(
     for meta in (
         *(abc.ABCMeta, type(nn.Parameter), enum.EnumMeta, type(typing.Protocol), type(torch.autograd.Function), type(nn.Buffer)),
         *attributes("torch._opaque_base", "OpaqueBaseMeta"),
+        *attributes("torch._custom_class_base", "CustomClassBaseMeta"),
     )
     for check in ("__instancecheck__", "__subclasscheck__")
 )

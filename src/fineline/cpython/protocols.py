@@ -371,6 +371,17 @@ def is_instance(obj: Any, classes: Any) -> bool:
     return is_a(classes, ABCMeta) and issubclass(type(obj), classes)
 
 
+def is_of_class(cls: type, obj: Any) -> bool:
+    """Works like ``type.__instancecheck__``, which asks no metaclass."""
+    if cls in type(obj).__mro__:
+        return True
+    try:
+        said = obj.__class__
+    except AttributeError:
+        return False
+    return is_a(said, type) and said is not type(obj) and cls in said.__mro__
+
+
 def iterators(iterables: Any) -> tuple:
     # Not a list: at a graph break in a later ``__iter__`` it would be a live value, which cannot contain a started generator.
     found: tuple = ()

@@ -117,6 +117,46 @@ def classes_that_tell_their_instances_of_what_is_computed(x):
     return y, told
 
 
+class Quacking(type):
+    def __instancecheck__(cls, other):
+        return super().__instancecheck__(other) or hasattr(other, "quack")
+
+
+class Bird(metaclass=Quacking):
+    pass
+
+
+class Duck(Bird):
+    pass
+
+
+class Toy:
+    quack = True
+
+
+class Posing:
+    @property
+    def __class__(self):
+        return Duck
+
+
+class Shy:
+    @property
+    def __class__(self):
+        raise AttributeError
+
+
+@table.program(args=lambda place: (t(place, 2 + place // 2, 3), Duck() if place < 3 else 3), calls=4, recompiles=(2, 3))
+def classes_that_ask_type_for_their_instances():
+    kept = [Bird(), Duck(), Toy(), Posing(), Shy(), Bird, None]
+
+    def fn(x, other):
+        told = [(isinstance(v, Bird), isinstance(v, Duck), type.__instancecheck__(Bird, v)) for v in (*kept, other, x, x.shape[0])]
+        return x * sum(told[0]), told
+
+    return fn, kept
+
+
 class Backend:
     factor = 1
 
