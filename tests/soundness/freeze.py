@@ -149,6 +149,9 @@ class Freezer:
             return ("torch", str(obj))
         if isinstance(obj, _PLACEMENT):
             return ("placement", type(obj).__name__, repr(obj))
+        if ragged(obj):
+            # The size of a ragged dimension counts all tensors of the process that hold lengths.
+            return ("ragged", self.number(obj, ("ragged", obj.node.nested_int())), obj.node.nested_int_coeff())
         if issubclass(cls, enum.Enum):
             return ("enum", cls.__qualname__, repr(obj._name_), repr(obj._value_))
         if issubclass(cls, tuple) and self.constant(obj):
@@ -168,9 +171,8 @@ class Freezer:
     def constant(self, obj: Any) -> bool:
         """Whether a tuple's identity is nobody's business."""
         items = list(tuple.__iter__(obj))
-        return all(
-            type(i) in _CONSTANT or type(i) in _TORCH_CONSTANT or isinstance(i, _PLACEMENT) or (type(i) is tuple and self.constant(i)) for i in items
-        )
+        kinds = [type(i) in _CONSTANT or type(i) in _TORCH_CONSTANT or isinstance(i, _PLACEMENT) or ragged(i) for i in items]
+        return all(known or (type(i) is tuple and self.constant(i)) for i, known in zip(items, kinds, strict=True))
 
     def type_name(self, cls: type) -> str:
         return f"{cls.__qualname__}#{self.number(cls)}" if ours(cls.__module__) else f"{cls.__module__}.{cls.__qualname__}"
@@ -187,7 +189,10 @@ class Freezer:
         except AttributeError:
             space = {}
         # Eager control-flow operators run under TorchDynamo, which leaves marks on tensors.
-        named = [(key, value) for key, value in dict.items(space) if not str(key).startswith("_dynamo_")]
+        named = [(key, value) for key, value in dict.items(space) if not str(key).startswith(("_dynamo_", "_specialize_on"))]
+        if isinstance(obj, torch.Tensor) and obj.layout == torch.jagged:
+            # Its parts are compared. Eager operators give the dict of a cache on, and compiled ones make a new one.
+            named = [(key, value) for key, value in named if key != "_metadata_cache" and type(value).__name__ != "PyCapsule"]
         return (self.pairs(named), self.pairs(list(slots_of(obj))))
 
     def contents(self, obj: Any, cls: type, number: int) -> Tree:
@@ -324,6 +329,8 @@ class Freezer:
         if not leaf and (tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_inference():
             self.differentiable.append(tensor)
         where: Tree = ()
+        rows = strided and tensor.is_nested
+        shape = tuple(map(self.freeze, tensor.unbind())) if rows else tuple(self.freeze(n) if ragged(n) else n for n in tensor.shape)
         if strided and not tensor.is_nested:
             storage = tensor.untyped_storage()
             # By address: the storage of a tensor that `torch.from_numpy` has made is another one than that of the array's own tensor.
@@ -340,7 +347,7 @@ class Freezer:
         else:
             values = Bits(tensor.detach().as_subclass(torch.Tensor).clone())
         return (
-            "tensor", name, number, str(tensor.dtype), tuple(tensor.shape), str(tensor.device), str(tensor.layout),
+            "tensor", name, number, str(tensor.dtype), shape, str(tensor.device), str(tensor.layout),
             ("where", *where), ("values", values), ("requires_grad", tensor.requires_grad, "leaf", leaf),
             ("flags", tensor.is_inference(), tensor.is_conj(), tensor.is_neg()),
             ("grad", self.freeze(tensor.grad) if leaf or tensor.retains_grad else None), self.attributes(tensor),
@@ -361,6 +368,11 @@ class Freezer:
 
 def _as_tuples(context: Any) -> Any:
     return tuple(map(_as_tuples, context)) if isinstance(context, tuple) else context
+
+
+def ragged(value: Any) -> bool:
+    """Whether a number is the size of a ragged dimension."""
+    return type(value) is torch.SymInt and value.node.is_nested_int()
 
 
 def differences(a: Any, b: Any, tolerance: float = 0.0, path: str = "") -> Iterator[str]:

@@ -73,13 +73,13 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_
             own.recompile()
     meshes = meshes_as_inputs(own)
     known = {n.node.expr for n in example_inputs if isinstance(n, torch.SymInt)}
-    places: list[tuple[int, int]] = []
+    places: list[tuple[int, str, int]] = []
     sizes: list[torch.SymInt] = []
-    for i, t in enumerate(example_inputs):
-        for d, n in enumerate(tuple[int | torch.SymInt, ...](t.shape) if isinstance(t, torch.Tensor) else ()):
-            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.expr not in known:
+    for i, name, t in _tensors(example_inputs):
+        for d, n in enumerate(tuple[int | torch.SymInt, ...](t.shape)):
+            if isinstance(n, torch.SymInt) and not n.node.is_nested_int() and n.node.expr.is_Symbol and n.node.expr not in known:
                 known.add(n.node.expr)
-                places.append((i, d))
+                places.append((i, name, d))
                 sizes.append(n)
     if not places and not meshes:
         return standing_in(Deferral, handled_signals(), compile_graph, own, example_inputs)
@@ -90,9 +90,19 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_
     compiled = standing_in(Deferral, handled_signals(), compile_graph, own, [*sizes, *example_inputs, *meshes])  # type: ignore[list-item]
 
     def run(*inputs: Any) -> object:
-        return compiled(*[inputs[i].shape[d] for i, d in places], *inputs, *meshes)
+        return compiled(*[(getattr(inputs[i], name) if name else inputs[i]).shape[d] for i, name, d in places], *inputs, *meshes)
 
     return run
+
+
+def _tensors(example_inputs: Sequence[InputType]) -> Iterator[tuple[int, str, torch.Tensor]]:
+    """Yields the tensors among the inputs, and the inner tensors of those with a ragged dimension: these have sizes that the outer ones do not show."""
+    for i, t in enumerate(example_inputs):
+        if isinstance(t, torch.Tensor):
+            yield i, "", t
+            if t.layout is torch.jagged:
+                for name in t.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+                    yield i, name, getattr(t, name)
 
 
 def interruptible(compile_traced: Callable) -> Callable:

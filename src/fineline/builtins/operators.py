@@ -44,6 +44,7 @@ from fineline.symbolic.arithmetic import (
 )
 from fineline.tensor_ops.arrays.calls import operate
 from fineline.tensor_ops.torch_functions import overridden
+from fineline.torch_facts.wrapper_subclasses import is_ragged
 from fineline.tracing.identity_guards import guard_distinct, guard_distinct_from, guard_identity
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
@@ -112,6 +113,7 @@ def binary(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, written
         f.stack.append(text)
         return None
     if type(a) in SYMBOLIC or type(b) in SYMBOLIC:
+        _keep_ragged(op, a, b)
         if type(a) in NUMBERS and type(b) in NUMBERS:
             if trace.deferred.numbers:
                 trace.deferred.settle(a)
@@ -328,7 +330,10 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
             return interp.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(interp.native(op, (a, b), None))
         return None
+    if torch.Size in (type(a), type(b)):
+        _keep_ragged(op, a, b)
     if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
+        _keep_ragged(op, a, b)
         if type(a) in NUMBERS and type(b) in NUMBERS:
             if trace.deferred.numbers:
                 trace.deferred.settle(a)
@@ -378,6 +383,12 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
     if operate(interp, f, op, a, b):
         return None
     raise GraphBreak(op, (a, b), None, "FL412", f"comparing a {type(a).__name__} with a {type(b).__name__}")
+
+
+def _keep_ragged(op: Any, a: Any, b: Any) -> None:
+    """Breaks the graph if an operand is the size of a ragged dimension: it stands for a tensor, and no guard can tell what an operator answers."""
+    if is_ragged(a) or is_ragged(b):
+        raise GraphBreak(op, (a, b), None, "FL508", "an operator on the size of a ragged dimension")
 
 
 def _asked_first(right: Any, left: Any) -> bool:

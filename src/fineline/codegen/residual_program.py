@@ -25,6 +25,7 @@ from fineline.codegen.random_draws import does_more, draw_lines, may_fail
 from fineline.codegen.reconstructor import Reconstructor
 from fineline.errors import BackendFailed
 from fineline.exception_slots import under
+from fineline.fake.fake_tensors import NotFakeable, unsymbolic
 from fineline.fake.missing_kernels import unfaked
 from fineline.frames.frame import NULL
 from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
@@ -44,7 +45,7 @@ from fineline.identity import IdentityMap
 from fineline.kinds import is_a
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
 from fineline.torch_facts.function_modes import FunctionModesOff, put_on
-from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of
+from fineline.torch_facts.wrapper_subclasses import is_jagged, is_wrapper, memory_of
 from fineline.tracing.local_classes import guard_distinct_classes
 from fineline.tracing.mutation_log import EMPTY, Written, contents
 from fineline.tracing.plain_values import is_value
@@ -334,12 +335,23 @@ class ResidualWriter:
             if shown and self._shares_what_it_writes():
                 # A backend has to see the sharing, and the examples have separate memory.
                 raise Restart("FL515", "the graph writes into memory that several inputs share")
+        elif shown and any(map(is_jagged, examples)):
+            examples = self._static_fakes(examples)
         if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
             self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
         with in_state(trace.state.start, now, trace.state.answers):
             compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.state.start) or _transforms(now))
         # Compiled code would access the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled
+
+    def _static_fakes(self, examples: list) -> list:
+        """Returns fakes as examples: compilers take the size of a ragged dimension as a symbol only, and make none of that of a real tensor."""
+        try:
+            fakes = unsymbolic()
+            return [fakes.twin(t) if is_a(t, Tensor) else t for t in examples]
+        except NotFakeable as e:
+            self.uncompiled = f"no fake tensor stands for {e}"
+            return examples
 
     def _call_lines(self, compiled: Callable, gm: CapturedGraph, checks: list[str], again: RestOfCall) -> list[str]:
         """Returns the statements that call the graph, and assign its outputs to variables."""
@@ -412,6 +424,10 @@ class ResidualWriter:
         except BackendFailed as e:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
                 self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
+                return as_it_is(gm)
+            if is_a(e.__cause__, RuntimeError) and any(map(is_jagged, examples)):
+                # Some operators have only a kernel, and no form for compilers: for example the backward pass of a sum.
+                self.uncompiled = f"the backend cannot compile it for tensors with a ragged dimension ({e.reason})"
                 return as_it_is(gm)
             if symbols is None and is_a(e.__cause__, _UNKNOWN):
                 # In a capture on fakes the number is a symbol, or is read between two graphs.

@@ -38,7 +38,17 @@ from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
 from fineline.torch_facts.releases import static_fake
 from fineline.torch_facts.spellings import OWN
-from fineline.torch_facts.wrapper_subclasses import NotTakenApart, is_wrapper, on_fakes, parts_of, put_together, supported
+from fineline.torch_facts.wrapper_subclasses import (
+    NotTakenApart,
+    is_jagged,
+    is_ragged,
+    is_wrapper,
+    lengths_of,
+    on_fakes,
+    parts_of,
+    put_together,
+    supported,
+)
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 # The number of operators without cached results. With it, the first capture of Longformer with symbolic sizes (74 short segments)
@@ -302,8 +312,7 @@ class Fakes:
         if not supported(t) or has_tangent(t):
             raise NotFakeable(f"a tensor of class {type(t).__name__} that is nested, has symbolic sizes, or a tangent")
         symbolic, source = self.context(t)
-        sizes: Any = t.shape
-        strides: Any = t.stride()
+        sizes, strides = self._jagged_sizes(t) if is_jagged(t) else (t.shape, t.stride())
         if symbolic is not None:
             assert self.shapes is not None and source is not None
             with torch._C.DisableTorchFunction():
@@ -314,6 +323,15 @@ class Fakes:
         self._twins[t] = Twin(t, fake, fake._version, t.requires_grad)
         self._reals[fake] = t
         return fake
+
+    def _jagged_sizes(self, t: Any) -> tuple[Any, Any]:
+        """Returns sizes for the fake of a tensor with a ragged dimension, which computes all but the one of this dimension from its inner tensors."""
+        if self.shapes is None:
+            raise NotFakeable("a tensor with a ragged dimension, whose size is a symbol")
+        lengths: Any = self.twin(lengths_of(t))
+        with self.mode:
+            size = lengths.get_nested_int()
+        return [size if is_ragged(n) else n for n in t._size], t._strides
 
     def _wrapper(self, t: Tensor, fake_of: Callable[[Tensor], Tensor], sizes: Any, strides: Any) -> Tensor:
         """Returns a tensor like ``t``, of a wrapper subclass, with fakes as inner tensors."""
@@ -387,7 +405,9 @@ class Fakes:
         """Returns the fake of ``t`` in its state when the graph began, as an example input."""
         fake = self.twin(t)
         if is_wrapper(t):
-            return fake if t not in self._twins or self._unchanged(t) else self._wrapper(t, self.example, fake.shape, fake.stride())
+            # One with a ragged dimension has noted its sizes when it was made: some of these symbols may be constants since.
+            noted = is_jagged(t) and self.symbolic
+            return fake if t not in self._twins or (not noted and self._unchanged(t)) else self._wrapper(t, self.example, fake.shape, fake.stride())
         found = self._twins[t]
         if t.is_inference() or (fake._version == found.version and fake.requires_grad == found.requires_grad):
             return fake
@@ -432,10 +452,10 @@ class Fakes:
         try:
             if not self.symbolic or not any(map(_is_symbolic, (*args, *kwargs.values()))):
                 with self.mode:
-                    return self._out(fn(*args, **kwargs))
+                    return self.outside(fn(*args, **kwargs))
             # In C, composite operators would read the value of each size. In Python they take several times as long.
             with self.mode, enable_python_dispatcher():
-                return self._out(fn(*args, **kwargs))
+                return self.outside(fn(*args, **kwargs))
         finally:
             _saved_tensors_hooks_set_tracing(unhooked)
             _LOG.disabled = quiet
@@ -459,13 +479,14 @@ class Fakes:
             return slice(self.inside(a.start), self.inside(a.stop), self.inside(a.step))
         return a
 
-    def _out(self, value: Any) -> Any:
+    def outside(self, value: Any) -> Any:
+        """Returns ``value`` with the real tensors in place of their fakes."""
         if is_a(value, Tensor):
             return self._reals.get(value, value)
         if type(value) is dict:
-            return {k: self._out(x) for k, x in value.items()}
+            return {k: self.outside(x) for k, x in value.items()}
         if type(value) in (tuple, list):
-            items = [self._out(x) for x in value]
+            items = [self.outside(x) for x in value]
             return value if all([a is b for a, b in zip(items, value, strict=True)]) else type(value)(items)
         return value
 

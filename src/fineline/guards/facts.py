@@ -102,7 +102,8 @@ def tensor_facts(t: torch.Tensor) -> TensorFacts:
     with torch._C.DisableTorchFunction():
         layout = base.layout.__get__(t)
         if layout is not torch.strided:
-            sizes, strides = tuple(base.size(t)), None
+            # Those of a tensor with a ragged dimension follow from its inner tensors.
+            sizes, strides = (None,) * base.dim(t) if layout is torch.jagged else tuple(base.size(t)), None
         else:
             sizes, strides = _nested(t) if base.is_nested.__get__(t) else (tuple(base.size(t)), tuple(base.stride(t)))
         return TensorFacts(

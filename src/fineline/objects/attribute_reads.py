@@ -320,6 +320,9 @@ def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, t
     if value is not MISSING:
         if src is not None:
             value = trace.read_key(d, src, name, value)
+        elif type(value) is FakeTensor:
+            # An operator may have given its result an inner tensor of an argument.
+            value = interp.backing.outside(value)
         if then is not None:
             return interp.finish(f, value, then)
         f.stack.append(value)

@@ -26,6 +26,7 @@ from fineline.guards.steps import ACCESS, Step
 from fineline.kinds import is_a, is_wrapper_class, taken_as_it_is
 from fineline.policy.dim_marks import DIMS, Mark
 from fineline.torch_facts.distributed_tensors import is_distributed
+from fineline.torch_facts.wrapper_subclasses import InnerTensor, is_jagged
 from fineline.tracing.identity_guards import DequeLength
 from fineline.tracing.plain_values import LAZY
 
@@ -126,12 +127,14 @@ class DynamicDims:
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """Returns the sizes of a tensor that vary."""
-        marks, held = DIMS.of(t), is_a(t, torch.nn.Parameter)
+        marks, held = _marks(src, t), is_a(t, torch.nn.Parameter)
         t = as_plain(t)
         if not _has_symbolic_fake(t) or _in_processes(src, t):
             return {}
         held = held or _belongs_to_module(src)
         everything = self.dynamic and src.text() not in self._exact
+        # AOTAutograd miscounts the symbols that a backward pass needs, if the sizes inside of a tensor with a ragged dimension share one.
+        apart = src.parent is not None and is_jagged(src.parent.value)
         dims: dict[int, Dim] = {}
         for d in range(t.dim()):
             mark = marks.get(d)
@@ -142,10 +145,10 @@ class DynamicDims:
             elif mark is not None or held:
                 continue
             elif everything:
-                dims[d] = DUCK
+                dims[d] = CHANGED if apart else DUCK
         for d in self._sizes.get(src.text(), ()):
             if d < t.dim() and d not in dims and marks.get(d, Mark("")).kind != "static":
-                dims[d] = DUCK if self.dynamic else CHANGED
+                dims[d] = DUCK if self.dynamic and not apart else CHANGED
         return dims
 
     def loose(self, src: Source, t: Tensor) -> frozenset[int]:
@@ -291,6 +294,15 @@ def _has_symbolic_fake(t: Tensor) -> bool:
 def _in_processes(src: Source, t: Tensor) -> bool:
     """Returns whether ``t`` is a `DTensor`, or a part of one: the sizes of both depend on each other and on the mesh."""
     return is_distributed(t) or (src.parent is not None and is_distributed(src.parent.value))
+
+
+def _marks(src: Source, t: Tensor) -> Mapping[int, Mark]:
+    """Returns the marks of a tensor. Those of an inner tensor are its class's: the user asks for no error if the code needs a constant."""
+    marks = DIMS.of(t)
+    if src.op != "member" or not is_a(src.key, InnerTensor):
+        return marks
+    marks = {d: mark._replace(kind="maybe") if mark.kind == "dynamic" else mark for d, mark in marks.items()}
+    return dict.fromkeys(t.__dict__.get("_dynamo_propagated_dynamic_indices", ()), Mark("maybe")) | marks
 
 
 def _marked(mark: Mark) -> Dim:

@@ -9,10 +9,12 @@ import sympy
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimConstraint, DimDynamic
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.singleton_int import SingletonInt
 
 from fineline.errors import Constrained
 from fineline.guards.source import Source
 from fineline.guards.term import Term
+from fineline.kinds import is_a
 from fineline.symbolic.random_draws import Draws
 from fineline.symbolic.shape_env import Shapes, shapes_to
 
@@ -90,7 +92,7 @@ class SymbolPlaces:
             claims += self._range(symbol, symbol in self.leaves and self.leaves[symbol].kind == "size")
         for g in shapes.guards:
             expr = shapes.simplify(g.expr)
-            if shapes._maybe_evaluate_static(expr, axioms=()) is None:
+            if shapes._maybe_evaluate_static(expr, axioms=()) is None and not self._of_ragged(expr):
                 claims.append(expr)
         terms = [floats.expanded(claim) for claim in claims] + floats.claims
         for symbol in floats.exact:
@@ -99,6 +101,14 @@ class SymbolPlaces:
                 terms.append(Term("eq", (floats.expanded(symbol), floats.expanded(now))))
         places = {**self.leaves, **{symbol: place for place, symbol in own.items()}}
         return list(dict.fromkeys(terms)), places
+
+    def _of_ragged(self, expr: sympy.Expr) -> bool:
+        """Returns whether only sizes of ragged dimensions are compared, with each other or with numbers.
+
+        No lengths change the answer: it follows from which tensors hold them, and of these their own guards tell.
+        """
+        values = self._shapes.backed_var_to_val
+        return bool(expr.free_symbols) and all([is_a(values.get(symbol), SingletonInt) for symbol in expr.free_symbols])
 
     def _range(self, symbol: sympy.Symbol, is_size: bool) -> list[Any]:
         span = self._shapes.var_to_range.get(symbol)

@@ -108,6 +108,9 @@ class LiveBacking(Backing):
     def length(self, interp: Interp, t: Tensor) -> Any:
         return len(t)
 
+    def outside(self, value: Any) -> Any:
+        return value
+
     def operands(self, value: Any) -> Any:
         return value
 
@@ -208,6 +211,9 @@ class FakeBacking(Backing):
     def length(self, interp: Interp, t: Tensor) -> Any:
         # For a tensor without dimensions, len() raises Python's error.
         return self.memory(interp, t).shape[0] if t.dim() else len(t)
+
+    def outside(self, value: Any) -> Any:
+        return self._fakes.outside(value)
 
     def operands(self, value: Any) -> Any:
         return self._fakes.inside(value)

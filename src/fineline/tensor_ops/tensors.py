@@ -44,7 +44,7 @@ from fineline.torch_facts.distributed_tensors import holds_masks
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
-from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of
+from fineline.torch_facts.wrapper_subclasses import is_ragged, is_wrapper, memory_of
 from fineline.tracing.constant_tensors import READERS, ConstantTensors
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Interp
@@ -154,7 +154,7 @@ class TensorOps:
             if not all([is_value(a) and may_compare(trace, a) for a in (*given, result)]):
                 raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
             guard_answer(trace, fn, tuple(args), kwargs or {}, result)
-        return call.finish(self.constant(interp, fn, args, kwargs, result))
+        return call.finish(self.constant(interp, fn, args, kwargs, _rectangular(fn, args, kwargs, result)))
 
     def _change_state(self, call: Call) -> Frame | None:
         """Calls a function that changes PyTorch's state, and records a node that repeats the change in the graph."""
@@ -353,7 +353,7 @@ class TensorOps:
             if name == "is_leaf" and t in trace.sources:
                 # No other guard covers whether the tensor has a history.
                 return trace.load(t.is_leaf, trace.guards.access(trace.sources[t], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
-            return interp.backing.run(interp, getattr, (t, name), None)
+            return _rectangular(getattr, (t, name), None, interp.backing.run(interp, getattr, (t, name), None))
         if kind == "op":
             if interp.rules is not None:
                 self._ruled(interp, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
@@ -473,6 +473,13 @@ def note_wrappers(interp: Interp, given: Any) -> None:
     elif is_a(given, (tuple, list)):
         for item in given:
             note_wrappers(interp, item)
+
+
+def _rectangular(fn: Any, args: Any, kwargs: Any, sizes: Any) -> Any:
+    """Returns what a call gives that reads sizes or strides; breaks the graph if one is that of a ragged dimension, which no graph can hold."""
+    if is_ragged(sizes):
+        raise GraphBreak(fn, args, kwargs, "FL508", f"{describe(fn)} reads the size of a ragged dimension")
+    return sizes
 
 
 def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:

@@ -32,6 +32,7 @@ from fineline.tables import attributes
 from fineline.torch_facts.callables import TENSOR_ATTRS, classify_torch
 from fineline.torch_facts.names import FUNCTORCH
 from fineline.torch_facts.thread_state import set_torch_function_state, torch_function_state
+from fineline.torch_facts.wrapper_subclasses import in_graphs
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import PLAIN_TENSORS
 
@@ -52,7 +53,8 @@ _ASKING = (torch._C._has_torch_function, torch._C._has_torch_function_unary, tor
 
 def overrides(t: Any) -> bool:
     """Returns whether ``t`` is a tensor whose class has a ``__torch_function__`` that sees operators. It does not ask whether that is switched off."""
-    return type(t) not in PLAIN_TENSORS and is_a(t, Tensor) and type(t).__torch_function__ is not _DISABLED
+    cls = type(t)
+    return cls not in PLAIN_TENSORS and is_a(t, Tensor) and cls.__torch_function__ is not _DISABLED and not in_graphs(cls)
 
 
 def overridden(interp: Interp, values: Any) -> bool:
@@ -71,7 +73,7 @@ def _may_override_guarded(interp: Interp, value: Any) -> bool:
         return any([_may_override_guarded(interp, x) for x in value if type(x) not in (list, tuple)])
     if type(value) in PLAIN_TENSORS or not is_a(value, Tensor):
         return False
-    if type(value).__torch_function__ is not _DISABLED:
+    if overrides(value):
         return True
     if interp.trace.active:
         type_info(interp.trace, type(value)).look(interp.trace, "__torch_function__")

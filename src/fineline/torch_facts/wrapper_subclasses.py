@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nested._internal.nested_tensor import NestedTensor, get_tensor_symint
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.identity import AddressMap
@@ -30,6 +31,8 @@ _IMMUTABLE = frozenset(
 )
 # Stands for an attribute that is not there.
 ABSENT: Any = object()
+# Adapts PyTorch's own operators to tensors with a ragged dimension, and computes from its arguments alone.
+_OF_JAGGED = NestedTensor.__dict__["__torch_function__"]
 _METHODS = ("__torch_function__", "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__metadata_guard__")
 
 
@@ -266,9 +269,11 @@ class _Known(NamedTuple):
 class KnownParts:
     """What the tensors of wrapper subclasses consisted of when one segment first met them. It keeps no tensor alive."""
 
-    __slots__ = ("_known", "_making", "_owners")
+    __slots__ = ("_known", "_making", "_owners", "lengths")
 
     def __init__(self) -> None:
+        # The tensors that hold the lengths of ragged dimensions of inputs, which their sources keep alive.
+        self.lengths: list[Tensor] = []
         self._known: AddressMap[_Known] = AddressMap()
         # Inner tensors of inputs, which their sources keep alive: the tensor that consists of each, and the attribute.
         self._owners: AddressMap[tuple[Tensor, str]] = AddressMap()
@@ -293,6 +298,17 @@ class KnownParts:
         for name, inner in zip(parts.names, parts.tensors, strict=True):
             if inner is not t and inner not in self._owners:
                 self._owners[inner] = t, name
+
+    def note_lengths(self, t: Any) -> bool:
+        """Notes which tensor holds the lengths in ``t``, an input; returns False if another one, of another input, stands for the same lengths."""
+        lengths = lengths_of(t)
+        if any([lengths is x for x in self.lengths]):
+            return True
+        number = get_tensor_symint(lengths)
+        if any([number == get_tensor_symint(x) for x in self.lengths]):
+            return False
+        self.lengths.append(lengths)
+        return True
 
     def owner(self, inner: Tensor) -> tuple[Tensor, str] | None:
         """Returns the input whose inner tensor ``inner`` still is, and the attribute.
@@ -331,10 +347,34 @@ class KnownParts:
         self._known.clear()
         self._making.clear()
         self._owners.clear()
+        self.lengths.clear()
 
 
 def supported(t: Tensor) -> bool:
-    """Returns whether the sizes and strides of a wrapper subclass's tensor are those of a plain dense one: numbers, which guards compare, or symbols."""
-    if t.layout is not torch.strided or t.is_nested or torch._C._functorch.is_functorch_wrapped_tensor(t):
+    """Returns whether guards and symbols can stand for the sizes and strides of a wrapper subclass's tensor: it is dense, or has a ragged dimension."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    return not any([type(n) is torch.SymInt and n.node.is_nested_int() for n in t.shape])
+    return is_jagged(t) or (t.layout is torch.strided and not t.is_nested)
+
+
+def is_jagged(t: object) -> bool:
+    """Returns whether ``t`` is a tensor with a ragged dimension, whose class is PyTorch's own."""
+    return type(t) is NestedTensor
+
+
+def lengths_of(t: Any) -> Tensor:
+    """Returns the tensor that stands for the size of the ragged dimension of ``t``."""
+    found: Tensor = t._offsets if t._lengths is None else t._lengths
+    return found
+
+
+def in_graphs(cls: Any) -> bool:
+    """Returns whether a graph holds the operators of a class as the code calls them, although its ``__torch_function__`` sees them."""
+    return cls is NestedTensor and cls.__dict__["__torch_function__"] is _OF_JAGGED
+
+
+def is_ragged(number: Any) -> bool:
+    """Returns whether a size or stride is the one of a ragged dimension: not a number, but what stands for the lengths in a tensor."""
+    if type(number) in (tuple, torch.Size):
+        return any(map(is_ragged, number))
+    return type(number) is torch.SymInt and number.node.is_nested_int()

@@ -131,6 +131,9 @@ class Backing(Protocol):
     def length(self, interp: Interp, t: Tensor) -> Any:
         """Returns the length of a tensor, which may be a symbol."""
 
+    def outside(self, value: Any) -> Any:
+        """Returns what the code knows as ``value``, an inner tensor of a result: on fakes, the user's tensor that it stands for, if there is one."""
+
     def operands(self, value: Any) -> Any:
         """Returns ``value`` in the form that operators take: on fakes, with the user's tensors replaced by their fakes."""
 

@@ -31,7 +31,9 @@ from fineline.torch_facts.wrapper_subclasses import (
     Parts,
     PutTogether,
     constants_of,
+    in_graphs,
     inner_tensor,
+    is_jagged,
     methods_of,
     parts_of,
     supported,
@@ -203,6 +205,8 @@ class SegmentTrace:
             if not supported(tensor):
                 return
             parts = parts_of(tensor)
+            if is_jagged(tensor) and not self.containers.wrappers.note_lengths(tensor):
+                return
             same = self.containers.wrappers.note(tensor, parts)
         except NotTakenApart:
             return
@@ -216,6 +220,10 @@ class SegmentTrace:
         for _, inner in parts.objects:
             identify(self, inner)
         self.containers.wrappers.own(tensor, parts)
+        if is_jagged(tensor):
+            # An operator takes two ragged dimensions for one if the same tensor holds their lengths.
+            lengths = [self.sources[x] for x in self.containers.wrappers.lengths]
+            self.guards.distinct(lengths[-1:], lengths[:-1])
 
     def _guard_reads(self, t: Tensor, src: Source, reads: list[AttributeRead]) -> None:
         """Guards what ``__tensor_flatten__`` reads of a tensor, which saves its call."""
@@ -601,7 +609,8 @@ class SegmentTrace:
                     if holder is not None:
                         self.guards.check(self.guards.type_attr(holder, name, getattr(holder, name)), "is", getattr(holder, name))
                 return self.node(a)
-            if is_wrapper_class(t) and (torch_function_state() != "ENABLED" or t.__torch_function__ is torch._C._disabled_torch_function_impl):
+            seen = torch_function_state() == "ENABLED" and t.__torch_function__ is not torch._C._disabled_torch_function_impl and not in_graphs(t)
+            if is_wrapper_class(t) and not seen:
                 self._check_parts(a)
                 return self.node(a)
             raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")

@@ -88,6 +88,31 @@ CASES["wrapper_and_a_view_of_its_inner_tensor"] = lambda: made(
 )
 
 
+def ragged(*lengths: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> Any:
+    return torch.nested.nested_tensor([torch.ones(n, 2, dtype=dtype) for n in lengths], layout=torch.jagged, requires_grad=grad)
+
+
+for _name, _step, _before, _after in [
+    ("ragged_lengths", lambda x: x.sum(1), lambda: ragged(1, 3, 2), lambda: ragged(2, 2, 2)),
+    ("ragged_sum_of_lengths", lambda x: x.values() + 1, lambda: ragged(1, 3), lambda: ragged(1, 4)),
+    ("ragged_number_of_rows", lambda x: x.offsets() * x.size(0), lambda: ragged(1, 3), lambda: ragged(1, 1, 2)),
+    ("ragged_longest_row", lambda x: torch.nested.to_padded_tensor(x, 0.5), lambda: ragged(1, 3), lambda: ragged(2, 2)),
+    ("ragged_dtype", lambda x: x.values() * 2, lambda: ragged(1, 3), lambda: ragged(1, 3, dtype=torch.float64)),
+    ("ragged_requires_grad", lambda x: (x.values() * 2).requires_grad, lambda: ragged(1, 3), lambda: ragged(1, 3, grad=True)),
+    ("ragged_dimension", lambda x: x.values() * x.dim(), lambda: ragged(1, 3), lambda: ragged(1, 3).unsqueeze(-1)),
+    ("ragged_or_dense", lambda x: x.sum(-1) * x.is_nested, lambda: ragged(2, 2), lambda: torch.ones(2, 2, 2)),
+    ("ragged_transposed", lambda x: x.size(-1) * 2.0 if x._ragged_idx == 1 else 1.0, lambda: ragged(1, 3), lambda: ragged(1, 3).transpose(1, 2)),
+]:
+    CASES[_name] = lambda step=_step, before=_before, after=_after: made(step, lambda: (before(),), lambda: (after(),))
+
+CASES["ragged_lengths_of_another"] = lambda: made(
+    lambda x, y: y.offsets() is x.offsets(), lambda: (x := ragged(1, 3), x * 2), lambda: (ragged(1, 3), ragged(1, 3))
+)
+CASES["ragged_lengths_of_one"] = lambda: made(
+    lambda x, y: y.offsets() is x.offsets(), lambda: (ragged(1, 3), ragged(1, 3)), lambda: (x := ragged(1, 3), x * 2)
+)
+
+
 @case
 def wrapper_inner_tensor_assigned():
     w = Wrapped(X)

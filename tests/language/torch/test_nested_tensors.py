@@ -1,0 +1,181 @@
+"""Tensors with a ragged dimension: `torch.nested` in the layout `torch.jagged`."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.oracle import Program, Table, check, t
+
+table = Table()
+
+# The lengths of the rows in each call: the same, others of the same sum and number, other sums, another number of rows.
+LENGTHS = ((2, 5, 3), (2, 5, 3), (4, 4, 2), (3, 6, 2), (2, 2, 4, 3))
+# The first two programs are for one sum of lengths and for any.
+VARYING = (2, 3, 4)
+
+
+def rows(place: int, lengths: tuple[int, ...] | None = None, grad: bool = False, width: int = 4) -> Any:
+    lengths = lengths or LENGTHS[place]
+    return torch.nested.nested_tensor([t(10 * place + i, n, width) for i, n in enumerate(lengths)], layout=torch.jagged, requires_grad=grad)
+
+
+def packed(place: int) -> tuple[Tensor, Tensor]:
+    lengths = LENGTHS[place]
+    return t(place, sum(lengths), 4), torch.tensor([0, *accumulate(lengths)])
+
+
+def nested(place: int) -> tuple:
+    return (rows(place),)
+
+
+EXPRESSIONS: dict[str, Any] = {
+    "elementwise": lambda x: (x * 2 + x).sin(),
+    "with_number": lambda x: 1 - x / 3,
+    "methods": lambda x: x.relu().abs().clone(),
+    "softmax": lambda x: torch.softmax(x, -1),
+    "layer_norm": lambda x: F.layer_norm(x, (4,)),
+    "sum_of_rows": lambda x: x.sum(1) + 1,
+    "sum_of_columns": lambda x: x.sum(-1),
+    "mean": lambda x: x.mean(1) * 2,
+    "padded": lambda x: torch.nested.to_padded_tensor(x, 0.5).sin(),
+    "values": lambda x: x.values().sin() + 1,
+    "offsets": lambda x: x.offsets() * 2,
+    "parts_of_result": lambda x: ((y := x * 2).values() + 1, y.offsets(), y.offsets() is x.offsets()),
+    "metadata": lambda x: (x + 1, x.dim(), x.dtype, x.layout, x.is_nested, x.size(0), x.size(-1), x.requires_grad),
+    "transposed": lambda x: x.unflatten(-1, [2, 2]).transpose(1, 2) * 3,
+    "lengths": lambda x: (x.lengths(), x * 2),
+    "with_dense": lambda x: x * torch.ones(4) + torch.arange(4.0),
+    "itself": lambda x: (x, x + 1),
+    "classes": lambda x: (type(x).__name__, isinstance(x, Tensor), type(x * 2).__name__),
+}
+
+
+REDUCTIONS = ("sum_of_rows", "sum_of_columns", "mean")
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_expressions(name: str, grad: bool, twin: str) -> None:
+    if twin == "counted" or (grad and twin.startswith("aot") and name in REDUCTIONS):
+        pytest.skip("the class asks about itself by operators; AOTAutograd cannot go backward through its reductions, and warns")
+    made = Table()
+    made.snippet(args=lambda place: (rows(place, grad=grad),), calls=5, recompiles=VARYING, min_graphs=0 if name == "classes" else 1, max_graphs=3)(
+        EXPRESSIONS[name]
+    )
+    check(made.programs[0], twin)
+
+
+@table.program(args=nested, calls=5, recompiles=VARYING, max_graphs=3)
+def linear_layers() -> Any:
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.LayerNorm(6), nn.Linear(6, 4))
+    return (lambda x: model(x) + x), model
+
+
+@table.program(args=nested, calls=5, recompiles=VARYING, breaks=True)
+def attention() -> Any:
+    qkv = nn.Linear(4, 12)
+
+    def step(x: Any) -> Any:
+        q, k, v = [y.unflatten(-1, [2, 2]).transpose(1, 2) for y in qkv(x).chunk(3, -1)]
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
+
+    return step, qkv
+
+
+@table.snippet(args=packed, calls=5, recompiles=VARYING, max_graphs=3)
+def made_from_values(values: Tensor, offsets: Tensor) -> Any:
+    x = torch.nested.nested_tensor_from_jagged(values.sin(), offsets)
+    return x * 2
+
+
+@table.program(args=packed, calls=5, recompiles=VARYING, max_graphs=3)
+def made_and_taken_apart() -> Any:
+    linear = nn.Linear(4, 3)
+
+    def step(values: Tensor, offsets: Tensor) -> Any:
+        return linear(torch.nested.nested_tensor_from_jagged(values, offsets)).relu().values() * 2
+
+    return step, linear
+
+
+def alike(place: int) -> tuple:
+    x = rows(place, (2, 5, 3))
+    return x, x * 3
+
+
+@table.snippet(args=alike, max_graphs=1)
+def two_of_the_same_lengths(x: Any, y: Any) -> Any:
+    return x + y * 2
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)), rows(place + 1, (2, 5, 3))), max_graphs=1)
+def two_of_their_own_lengths(x: Any, y: Any) -> Any:
+    return x.sin(), y * 2
+
+
+@table.snippet(args=lambda place: alike(place) if place != 1 else (rows(1, (2, 5, 3)), rows(2, (2, 5, 3))), recompiles=(1,), min_graphs=0)
+def lengths_that_fit_or_not(x: Any, y: Any) -> Any:
+    try:
+        return x + y
+    except RuntimeError:
+        return x.sin()
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), breaks=True)
+def size_of_the_ragged_dimension(x: Any) -> Any:
+    y = x.sin()
+    return y * 2, y.shape[1] == x.size(1), x.shape == y.shape
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), max_graphs=1)
+def written(x: Any) -> Any:
+    x.mul_(2)
+    return x + 1
+
+
+@table.program(args=lambda place: (rows(place, (2, 5, 3)),), change={1: lambda state: state.update(x=rows(7, (2, 5, 3)))}, max_graphs=2, recompiles=(1,))
+def read_from_a_dict() -> Any:
+    state = {"x": rows(9, (2, 5, 3))}
+    return (lambda x: (state["x"] * 2, x.cos())), state
+
+
+@table.program(args=lambda place: (rows(place, (2, 5, 3)),), change={2: lambda state: state.append(1)}, recompiles=(2,), max_graphs=2)
+def beside_a_number() -> Any:
+    state: list[int] = []
+    return (lambda x: x * len(state)), state
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)), place), breaks=True, recompiles=(1, 2))
+def across_a_graph_break(x: Any, place: int) -> Any:
+    y = x * 2
+    print(place)
+    return y + x
+
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)) if place != 1 else torch.nested.nested_tensor([t(1, 3, 4)] * 3),), recompiles=(1,), min_graphs=0)
+def of_either_layout(x: Any) -> Any:
+    return x * 2
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)) if place != 1 else t(1, 3, 4),), recompiles=(1,))
+def ragged_or_dense(x: Any) -> Any:
+    return x.sin() * 2
+
+
+@table.snippet(args=lambda place: (torch.nested.narrow(t(place, 3, 5, 4), 1, torch.tensor([0, 1, 0]), torch.tensor([3, 2, 5]), layout=torch.jagged),))
+def rows_with_holes(x: Any) -> Any:
+    return x.sin() * 2
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_programs(program: Program, twin: str) -> None:
+    if twin == "counted":
+        pytest.skip("the class asks about itself by operators")
+    check(program, twin)
