@@ -158,7 +158,6 @@ def across_a_graph_break(x: Any, place: int) -> Any:
     return y + x
 
 
-
 @table.snippet(args=lambda place: (rows(place, (2, 5, 3)) if place != 1 else torch.nested.nested_tensor([t(1, 3, 4)] * 3),), recompiles=(1,), min_graphs=0)
 def of_either_layout(x: Any) -> Any:
     return x * 2
