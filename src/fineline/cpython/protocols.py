@@ -173,6 +173,12 @@ def contains(container: Any, item: Any) -> bool:
     return contains_item(container, item)
 
 
+def enter(manager: Any, *names: str) -> tuple:
+    """Enters a block; returns its exit, and what the block is given. ``names``: the methods, in the order in which C binds them."""
+    methods = {name: special(manager, name) for name in names}
+    return methods["__exit__"], methods["__enter__"]()
+
+
 def truth(obj: Any) -> bool:
     method = special(obj, "__bool__")
     if method is None:

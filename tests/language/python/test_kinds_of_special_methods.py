@@ -8,6 +8,7 @@ import operator
 
 import pytest
 
+import fineline
 from tests.oracle import Program, Table, check
 
 table = Table()
@@ -379,6 +380,54 @@ def partial_objects(x):
     found = [call(set_and_deleted, o), call(managed, o), call(o, 1), call(lambda: o[3]), call(lambda: o + 4), call(lambda: 5 + o), call(lambda: 6 in o)]
     found += [call(list, o), call(lambda: [*o]), call(hash, o), call(lambda: o == 1), call(lambda: len({o: 1}))]
     return x + 1, found, " ".join(SEEN)
+
+
+class Giving:
+    def __init__(self, *result):
+        self.result = result
+
+    def __get__(self, obj, cls):
+        SEEN.append(f"bound to a {cls.__name__}")
+        return lambda *args: (see(*args, "called"), *self.result)[-1]
+
+
+class Blocks:
+    __enter__ = Giving(2)
+    __exit__ = Giving(True)
+
+
+class Computed:
+    @property
+    def __enter__(self):
+        SEEN.append("read")
+        return lambda: self
+
+    @property
+    def __exit__(self):
+        raise AttributeError("no exit here")
+
+
+@table.snippet()
+def blocks_by_descriptors(x):
+    SEEN.clear()
+    with Blocks() as n:
+        x = x * n
+        raise ValueError
+    try:
+        with Computed():
+            SEEN.append("inside")
+    except AttributeError as e:
+        SEEN.append(str(e))
+    return x + 1, " ".join(SEEN)
+
+
+@table.snippet(breaks=True)
+def a_block_by_a_descriptor_with_a_break(x):
+    with Blocks() as n:
+        x = x * n
+        fineline.graph_break()
+        x = x + 1
+    return x * 2
 
 
 class CachedCall:

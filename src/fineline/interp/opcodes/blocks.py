@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 import types
 from typing import Any
@@ -176,25 +177,33 @@ def LOAD_ASSERTION_ERROR(interp: Interp, f: Frame, arg: int) -> None:
 
 
 # -- with --------------------------------------------------------------------------------------------------------------
-def _bound(interp: Interp, obj: Any, name: str) -> Any:
-    """Returns a special method, bound; MISSING if the class has none."""
-    descr = special_method(interp.trace, type(obj), name)
-    if descr is MISSING:
-        return MISSING
+def BEFORE_WITH(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    manager = f.stack.pop()
+    found: dict[str, Any] = {}
+    for name, text in _OF_MANAGERS:
+        found[name] = special_method(interp.trace, type(manager), name)
+        if found[name] is MISSING:
+            raise TypeError(_no_manager(interp, text, type(manager)))
+    if any(map(_runs_code, found.values())):
+        return interp.call(f, protocols.enter, [manager, *found], None, Delivery(_entered))
+    methods = {name: _bound(descr, manager) for name, descr in found.items()}
+    f.stack.append(methods["__exit__"])
+    return interp.call(f, methods["__enter__"], [])
+
+
+def _runs_code(descr: Any) -> bool:
+    """Returns whether it runs Python code to bind ``descr``, or Python may warn of it."""
+    return is_a(descr, (property, functools.partial)) or is_a(raw_lookup(type(descr), "__get__"), types.FunctionType)
+
+
+def _bound(descr: Any, obj: Any) -> Any:
     if is_a(descr, types.FunctionType):
         return types.MethodType(descr, obj)
     return descr if raw_lookup(type(descr), "__get__") is MISSING else descr.__get__(obj, type(obj))
 
 
-def BEFORE_WITH(interp: Interp, f: Frame, arg: int) -> Frame | None:
-    manager = f.stack.pop()
-    methods: dict[str, Any] = {}
-    for name, text in _OF_MANAGERS:
-        methods[name] = _bound(interp, manager, name)
-        if methods[name] is MISSING:
-            raise TypeError(_no_manager(interp, text, type(manager)))
-    f.stack.append(methods["__exit__"])
-    return interp.call(f, methods["__enter__"], [])
+def _entered(interp: Interp, f: Frame, methods: tuple, then: Delivery | None) -> None:
+    f.stack += methods
 
 
 _NO_MANAGER = "'{name}' object does not support the context manager protocol"
