@@ -102,7 +102,7 @@ def _contains_wrapper(a: Any) -> bool:
 def run_on_backing(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> Any:
     """Runs an operator. If a class of its arguments reads numbers to compute it, what it returns does not follow from guards: the capture ends."""
     given = (*args, *kwargs.values()) if kwargs else args
-    if not interp.backing.real or not any(map(_contains_wrapper, given)):
+    if not interp.backing.real or not interp.trace.containers.wrappers.met or not any(map(_contains_wrapper, given)):
         return interp.backing.run(interp, fn, args, kwargs)
     with NumberWatch(may_be_by_data, False) as watch:
         result = interp.backing.run(interp, fn, args, kwargs)
@@ -290,6 +290,8 @@ def _check_kernels(call: TensorOperator) -> None:
 
 
 def _check_distributed(call: TensorOperator) -> None:
+    if not call.interp.trace.containers.wrappers.met:
+        return
     if not any([is_distributed(x) for a in call.all_args for x in (a if type(a) in (list, tuple) else (a,))]):
         return
     if draws(call.fn, call.args, call.kwargs):

@@ -47,6 +47,8 @@ _SETTERS = IdentitySet(attributes(torch._C, "_set_grad_enabled _set_multithreadi
 _NEVER_OVERRIDDEN = IdentitySet([Tensor.as_subclass, Tensor._make_subclass, *attributes(torch._C._functorch, " ".join(FUNCTORCH.values()))])
 # TorchScript's functions: no ``__torch_function__`` sees them, nor the operators inside.
 _COMPILED = (torch.jit.ScriptFunction, torch._C.ScriptMethod)
+# The usual types of operands: none has a ``__torch_function__`` that sees operators.
+_SILENT = PLAIN_TENSORS | {int, float, bool, str, type(None), torch.dtype, torch.device}
 # Functions that ask whether a class overrides operators.
 _ASKING = (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
 
@@ -62,7 +64,7 @@ def overridden(interp: Interp, values: Any) -> bool:
 
     Guards that the classes of the others override nothing.
     """
-    overriding = any([_may_override_guarded(interp, value) for value in values])
+    overriding = any([_may_override_guarded(interp, value) for value in values if type(value) not in _SILENT])
     if interp.nested.modes:
         return torch_function_state() != _ALL_DISABLED
     return overriding and torch_function_state() == _ENABLED

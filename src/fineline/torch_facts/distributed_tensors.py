@@ -36,12 +36,13 @@ PLACEMENT: tuple[type, ...] = (torch._C._distributed.Placement,) if hasattr(torc
 
 def is_mesh(x: object) -> bool:
     """Returns whether ``x`` is a mesh of processes. It never changes; the names of its process groups are its own."""
-    return type(x) is imported(MESH)
+    return type(x).__name__ == "DeviceMesh" and type(x) is imported(MESH)
 
 
 def is_distributed(t: object) -> bool:
     """Returns whether ``t`` is a `DTensor`, not one of a class derived from it."""
-    return type(t) is imported(CLASS)
+    # It is asked about each operand: the name alone tells nearly always.
+    return type(t).__name__ == "DTensor" and type(t) is imported(CLASS)
 
 
 def is_placement(x: object) -> bool:

@@ -29,6 +29,8 @@ _TYPE_DICT, _TYPE_MRO = [type.__dict__[name] for name in ("__dict__", "__mro__")
 _IMMUTABLE = frozenset(
     {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, type(...)}
 )
+# The usual types of operands, which save the question.
+_NO_WRAPPERS = frozenset({Tensor, torch.nn.Parameter, FakeTensor, int, float, bool, str, type(None), tuple, list, torch.dtype})
 # Stands for an attribute that is not there.
 ABSENT: Any = object()
 # Adapts PyTorch's own operators to tensors with a ragged dimension, and computes from its arguments alone.
@@ -66,7 +68,8 @@ def on_class(cls: type, name: str) -> Any:
 
 def is_wrapper(t: object) -> bool:
     """Returns whether ``t`` is a tensor of a wrapper subclass."""
-    return is_a(t, Tensor) and is_wrapper_class(type(t))
+    cls = type(t)
+    return cls not in _NO_WRAPPERS and is_a(t, Tensor) and is_wrapper_class(cls)
 
 
 def parts_of(t: Any) -> Parts:
@@ -269,9 +272,11 @@ class _Known(NamedTuple):
 class KnownParts:
     """What the tensors of wrapper subclasses consisted of when one segment first met them. It keeps no tensor alive."""
 
-    __slots__ = ("_known", "_making", "_owners", "lengths")
+    __slots__ = ("_known", "_making", "_owners", "lengths", "met")
 
     def __init__(self) -> None:
+        # Whether the segment has met such a tensor: graphs get no other.
+        self.met = False
         # The tensors that hold the lengths of ragged dimensions of inputs, which their sources keep alive.
         self.lengths: list[Tensor] = []
         self._known: AddressMap[_Known] = AddressMap()
@@ -282,6 +287,7 @@ class KnownParts:
 
     def note_making(self, t: Tensor, args: list, kwargs: dict[str, Any]) -> None:
         """Notes that the captured code has made ``t`` with these arguments of `_make_wrapper_subclass`."""
+        self.met = True
         self._making[t] = weakref.ref(t), args, kwargs, t._version
 
     def making(self, t: Tensor) -> tuple[list, dict[str, Any]] | None:
@@ -320,6 +326,7 @@ class KnownParts:
 
     def note(self, t: Tensor, parts: Parts) -> SameParts:
         """Notes the parts of ``t``; returns the check that it still has them, but for its inner tensors."""
+        self.met = True
         same = SameParts(type(t), parts)
         attributes = {k: weakref.ref(v) if is_a(v, Tensor) else v for k, v in t.__dict__.items()}
         self._known[t] = _Known(weakref.ref(t), [weakref.ref(x) for x in parts.tensors], same, attributes)
@@ -344,6 +351,7 @@ class KnownParts:
         return not self._known[t].attributes.keys() <= t.__dict__.keys()
 
     def clear(self) -> None:
+        self.met = False
         self._known.clear()
         self._making.clear()
         self._owners.clear()
