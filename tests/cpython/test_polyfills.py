@@ -46,6 +46,20 @@ from tests.cpython.traced import (
 CASES: list[Any] = []
 
 
+class Posing:
+    """Answers for its class otherwise."""
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+
+    @property
+    def __class__(self) -> Any:
+        return self.said
+
+    def __eq__(self, other: Any) -> bool:
+        return vars(self) == vars(other)
+
+
 def case(fn: Any, make: Callable[[], tuple[Any, ...]], kwargs: Callable[[], dict[str, Any]] = dict) -> None:
     CASES.append(pytest.param(fn, make, kwargs, id=f"{getattr(fn, '__qualname__', fn)}-{len(CASES)}"))
 
@@ -350,6 +364,11 @@ for caller in (
     operator.methodcaller("encode", "utf-8", errors="strict"),
 ):  # fmt: skip
     case(operator.methodcaller.__call__, lambda c=caller: (c, "abcbd"))
+case(type.__instancecheck__, lambda: (int, True))
+case(type.__instancecheck__, lambda: (int, "a"))
+case(type.__instancecheck__, lambda: (Posing, Posing(int)))
+case(type.__instancecheck__, lambda: (int, Posing(bool)))
+case(type.__instancecheck__, lambda: (int, Posing("int")))
 case(divmod, lambda: (7, 2))
 case(divmod, lambda: (7.5, -2))
 case(divmod, lambda: (7, "a"))
