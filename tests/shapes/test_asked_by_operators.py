@@ -165,7 +165,8 @@ def test_other_operators_keep_the_number() -> None:
 
     def fn(x: torch.Tensor, n: int) -> torch.Tensor:
         y = (x * n).clamp(max=n).sin() + 1.5
-        return ((y**n) * n).cos() + torch.add(y, y, alpha=n)
+        # From torch 2.14 on, a power does not ask.
+        return (torch.xlogy(y, n) * n).cos() + torch.add(y, y, alpha=n)
 
     made, ran = graphs(fn, values(int), True, Traced())
     assert not any(made[LEARNED:]) and set(ran[LEARNED:]) == {2}, (made, ran)
@@ -173,7 +174,7 @@ def test_other_operators_keep_the_number() -> None:
 
 def test_two_that_ask() -> None:
     def fn(x: torch.Tensor, n: int) -> torch.Tensor:
-        y = ((x.sin() + 1.5) ** n).cos() + 1.5
+        y = torch.xlogy(x.sin() + 1.5, n).cos() + 1.5
         return torch.lerp(y, y * 2, n + 1).cos()
 
     made, ran = graphs(fn, [*values(int), *values(int)], True, Traced())
