@@ -86,6 +86,8 @@ def _isinstance(call: Call) -> Frame | None:
                     if c is classes:
                         return call.instead(check, [c, obj], None, _to_bool)
                     raise GraphBreak(isinstance, (obj, classes), None, "FL412", "isinstance() with a metaclass's own __instancecheck__")
+            elif _stands_for_class(c):
+                raise GraphBreak(isinstance, (obj, classes), None, "FL412", f"isinstance() with a {type(c).__name__} in place of a class")
         src = trace.sources.get(obj)
         if src is not None and not src.checked and not stands:
             trace.check_type(src, kind)
@@ -115,6 +117,11 @@ def _is_a(call: Call) -> Frame | None:
         guard_mro(call.trace, type(obj))
     found = issubclass(call.interp.type_of(obj), kinds) if type(obj) in SYMBOLIC or type(obj) is np.ndarray else is_a(obj, kinds)
     return call.finish(found)
+
+
+def _stands_for_class(c: Any) -> bool:
+    """Returns whether C reads the attributes of ``c``, no class, as those of one, or asks its type: both may run Python code."""
+    return not is_a(c, type) and is_users_class(type(c)) and type(c).__module__ != "typing"
 
 
 def _guard_check(trace: SegmentTrace, cls: Any, name: str, check: Any) -> None:
@@ -149,6 +156,8 @@ def _issubclass(call: Call) -> Frame | None:
     for c in classes if is_a(classes, tuple) else (classes,):
         check = raw_lookup(type(c), "__subclasscheck__")
         if call.trace.active:
+            if _stands_for_class(c) or _stands_for_class(cls):
+                raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with an object in place of a class")
             _guard_check(call.trace, c, "__subclasscheck__", check)
         if is_a(check, types.FunctionType) and check not in STATIC_CHECKS:
             raise GraphBreak(issubclass, (cls, classes), None, "FL412", "issubclass() with a metaclass's own __subclasscheck__")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import gc
+import typing
 from typing import Any
 
 import pytest
@@ -155,6 +156,39 @@ def classes_that_ask_type_for_their_instances():
         return x * sum(told[0]), told
 
     return fn, kept
+
+
+class Kind:
+    """Not a class, and taken for one by isinstance() and issubclass()."""
+
+    def __init__(self, *bases):
+        self.bases = bases
+
+    @property
+    def __bases__(self):
+        return self.bases
+
+
+class OfKind:
+    def __init__(self, kind):
+        self.kind = kind
+
+    @property
+    def __class__(self):
+        return self.kind
+
+
+@table.program(breaks=True)
+def objects_in_place_of_classes():
+    upper = Kind()
+    lower = Kind(upper)
+    values = [OfKind(lower), OfKind(upper), OfKind(int), 3]
+
+    def fn(x):
+        told = [(isinstance(v, upper), isinstance(v, lower), isinstance(v, (int, upper))) for v in values]
+        return x + 1, told, issubclass(lower, upper), issubclass(upper, (lower, int)), isinstance(x, typing.Hashable)
+
+    return fn, values
 
 
 class Backend:
