@@ -447,7 +447,7 @@ class ResidualWriter:
         if symbols is not None and symbols.constants() > constants:
             lessons.numbers.backend_asks = True
         writes = self._sharing() is not None and not as_captured(compiled)
-        return apart(compiled, gm) if writes else compiled
+        return apart(compiled, gm, any(map(is_wrapper, examples))) if writes else compiled
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""

@@ -14,6 +14,7 @@ from fineline.backends.eager import as_it_is
 from fineline.guards.facts import storage_of
 from fineline.guards.native_core import CORE
 from fineline.kinds import is_a
+from fineline.torch_facts.wrapper_subclasses import leaves_of
 
 _STORAGE: Any = torch._C.TensorBase.untyped_storage
 
@@ -27,11 +28,15 @@ def any_foreign_in_python(inputs: tuple) -> bool:
 any_foreign: Callable[[tuple], bool] = any_foreign_in_python if CORE is None else CORE.any_foreign
 
 
-def apart(compiled: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
-    """Wraps ``compiled``: if inputs of different storages overlap, ``gm`` runs as it is, because compilers compare storages only."""
+def apart(compiled: Callable[..., Any], gm: GraphModule, wrappers: bool) -> Callable[..., Any]:
+    """Wraps ``compiled``: if inputs of different storages overlap, ``gm`` runs as it is, because compilers compare storages only.
+
+    ``wrappers``: some inputs are of wrapper subclasses, and lie where their inner tensors do.
+    """
 
     def run(*inputs: Any) -> Any:
-        if not any_foreign(inputs) or not lie_on_each_other(inputs):
+        held = tuple([x for t in inputs if is_a(t, Tensor) for x in leaves_of(t)]) if wrappers else inputs
+        if not any_foreign(held) or not lie_on_each_other(held):
             return compiled(*inputs)
         # The graph may have got more outputs since it was made.
         gm.recompile()

@@ -581,6 +581,29 @@ def dispatch_that_reads_a_list(x: Any, y: Tensor) -> Any:
     return (x * 2).factor, y
 
 
+def beside_an_array(place: int) -> tuple:
+    memory = t(place, 4, 4).numpy()
+    return torch.from_numpy(memory[:2]), Scaled(t(place + 1, 2, 4), 2)
+
+
+def in_an_array(place: int) -> tuple:
+    memory = t(place, 4, 4).numpy()
+    return torch.from_numpy(memory[:2]), Scaled(torch.from_numpy(memory[1:3]), 2)
+
+
+@table.snippet(args=beside_an_array, backward=False)
+def written_in_the_memory_of_an_array(x: Any, y: Any) -> Any:
+    x.add_(1)
+    return y + x
+
+
+@table.snippet(args=in_an_array, backward=False, min_graphs=0)
+def written_where_an_inner_tensor_lies(x: Any, y: Any) -> Any:
+    z = y * 1
+    x.add_(1)
+    return y + 1, z
+
+
 class NoUnflatten(TwoTensor):
     __tensor_unflatten__ = None  # type: ignore[assignment]
 
