@@ -68,8 +68,7 @@ def on_class(cls: type, name: str) -> Any:
 
 def is_wrapper(t: object) -> bool:
     """Returns whether ``t`` is a tensor of a wrapper subclass."""
-    cls = type(t)
-    return cls not in _NO_WRAPPERS and is_a(t, Tensor) and is_wrapper_class(cls)
+    return type(t) not in _NO_WRAPPERS and is_a(t, Tensor) and is_wrapper_class(type(t))
 
 
 def parts_of(t: Any) -> Parts:
