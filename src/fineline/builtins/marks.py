@@ -22,6 +22,7 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import load_attr
+from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import Rules
 from fineline.policy.dim_marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fineline.policy.inline_rules import break_rule
@@ -85,7 +86,10 @@ def _stands_in(call: Call) -> Frame | None:
 
 
 def _initialises(call: Call) -> Frame | None:
-    return call.run_eagerly("FL411", f"{call.fn.__qualname__} makes the parameters of a module, at its first call")
+    reason = f"{call.fn.__qualname__} makes the parameters of a module, at its first call"
+    if breaks_here(call.interp.options.breaks) == "none":
+        call.interp.fail("FL440", reason, False)
+    return call.run_eagerly("FL440", reason)
 
 
 def _recorded(call: Call) -> Frame | None:

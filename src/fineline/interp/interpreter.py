@@ -67,6 +67,8 @@ IGNORES_CALLERS = frozenset({"_operator", "builtins", "math"})
 READS_CALLERS = (compile, eval, exec)
 # Internal errors, if fineline's code raises them during capture.
 INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
+# Reasons to go on uncaptured where no graph may break, too: the next call is captured.
+_OF_ONE_CALL = frozenset({"FL426", "FL440", "FL901"})
 
 
 class Interpreter:
@@ -446,7 +448,7 @@ class Interpreter:
         """Ends the capture of this segment: the call continues uncaptured. ``hint``: this instruction runs eagerly from the next call on."""
         if not self.trace.active:
             return
-        if breaks_here(self.options.breaks) != "any" and error not in ("FL426", "FL901") and self.declared(error) is None:
+        if breaks_here(self.options.breaks) != "any" and error not in _OF_ONE_CALL and self.declared(error) is None:
             raise self.outcome.abandon(self.refusal(error, text, self.frame))
         # On fakes, the capture starts again.
         self.trace.active = not self.backing.real

@@ -646,3 +646,19 @@ def test_a_lazy_module_that_cannot_be_made():
         found, expected = compiled(t(0, 3)), fn(t(0, 3))
         assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
     assert torch.equal(compiled(t(0, 1, 3, 2, 2)), fn(t(0, 1, 3, 2, 2))) and type(module[0]) is nn.Conv2d
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_call_that_makes_parameters_where_no_graph_may_break(backend):
+    module, seen = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2)), []
+
+    def fn(x):
+        seen.append(len(seen))
+        return module(x.mul_(2)).relu()
+
+    compiled, x = fineline.compile(fn, backend=backend, fullgraph=True), torch.ones(3)
+    compiled(x)
+    assert torch.equal(x, torch.full((3,), 2.0)) and seen == [0] and [type(part) for part in module] == [nn.Linear, nn.ReLU, nn.Linear]
+    assert "FL440 LazyModuleMixin._infer_parameters makes the parameters" in str(fineline.report(compiled))
+    assert torch.equal(compiled(x), module(torch.full((3,), 4.0)).relu()) and seen == [0, 1]
+    assert "1 graph, 5 operators, 0 graph breaks" in str(fineline.report(compiled))
