@@ -20,6 +20,7 @@ from torch import nn
 from fineline.cpython import protocols
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
 from fineline.objects import c_calls
@@ -39,7 +40,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 
 OBJECT_CLASS = object.__dict__["__class__"]
 OBJECT_HOOK = object.__dict__["__subclasshook__"]
-# Methods of metaclasses that answer isinstance() and issubclass() from the classes alone, without user code.
+# Methods of metaclasses that answer isinstance() and issubclass() from the classes alone, without user code; of tensors also by `_MARKS`.
 STATIC_CHECKS = frozenset(
     raw_lookup(meta, check)
     for meta in (
@@ -57,7 +58,7 @@ def _object_new(call: Call) -> Frame | None:
     return call.finish(obj)
 
 
-_MARKS = MappingProxyType({nn.Parameter: "_is_param", nn.Buffer: "_is_buffer"})
+_MARKS = IdentityMap(((nn.Parameter, "_is_param"), (nn.Buffer, "_is_buffer")))
 
 
 def _isinstance(call: Call) -> Frame | None:
@@ -76,6 +77,8 @@ def _isinstance(call: Call) -> Frame | None:
             elif is_a(c, type) and not (type(c) is type and issubclass(kind, c)):
                 check = raw_lookup(type(c), "__instancecheck__")
                 _guard_check(trace, c, "__instancecheck__", check)
+                if c in _MARKS and is_a(obj, torch.Tensor):
+                    _guard_mark(trace, obj, _MARKS[c])
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
                     if not by_class and not stands:
                         if getattr(c, "_is_protocol", False) and trace.classes.local.is_given(c):
@@ -96,6 +99,16 @@ def _isinstance(call: Call) -> Frame | None:
         if by_class:
             return call.instead(protocols.is_instance, [obj, classes])
     return call.finish(issubclass(kind, classes) or _is_marked(obj, classes) if stands else isinstance(obj, classes))
+
+
+def _guard_mark(trace: SegmentTrace, t: torch.Tensor, name: str) -> None:
+    """Guards the attribute by which a tensor of another class is a parameter or a buffer."""
+    d = object.__getattribute__(t, "__dict__")
+    src = trace.dict_source(t, d)
+    if name in d:
+        trace.read_key(d, src, name, d[name])
+    else:
+        trace.read_absent(d, src, name)
 
 
 def _is_marked(obj: Any, classes: Any) -> bool:

@@ -49,9 +49,9 @@ def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
 
 
 @contextmanager
-def override_state(start: AmbientFacts) -> Iterator[None]:
-    """Lets ``__torch_function__`` see operators again, as far as in the state ``start``, while a backend compiles: its code may be the user's."""
-    before = set_torch_function_state(start.torch_function_state)
+def override_state(state: str) -> Iterator[None]:
+    """Lets ``__torch_function__`` see operators as far as in this ``state`` of PyTorch's."""
+    before = set_torch_function_state(state)
     try:
         yield
     finally:

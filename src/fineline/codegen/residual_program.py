@@ -39,7 +39,7 @@ from fineline.fx.output_fixups import as_captured, disowned, plain_example, rema
 from fineline.fx.overlap_check import apart
 from fineline.fx.size_facts import Kinds, sizes_of
 from fineline.guards.ambient_table import AMBIENT
-from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, without_sizes
+from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, tensor_number, without_sizes
 from fineline.guards.source import Source
 from fineline.identity import IdentityMap
 from fineline.kinds import is_a
@@ -113,7 +113,11 @@ class ResidualWriter:
         continuation = r.constant(self.continuation, "continuation")
         modes = self._modes_left()
         self._writes()
-        self.tail = [*modes, f"return {continuation}, [{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"]
+        values = f"[{''.join([f'{text}, ' for text in texts])}({', '.join(call)},)]"
+        if modes:
+            # Not after them: they would see the reads of sizes.
+            values = self.rebuild.statement("live", values, live)
+        self.tail = [*modes, f"return {continuation}, {values}"]
 
     def _modes_left(self) -> list[str]:
         """Returns statements that turn on the function modes that are on at the end of the segment, where these are not those of its start."""
@@ -344,6 +348,11 @@ class ResidualWriter:
         # Compiled code would access the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled
 
+    def _override_state(self) -> str:
+        """Returns the state of PyTorch's in which the graph is compiled, where ``__torch_function__`` may see operators again, and runs."""
+        state = self.trace.state.start.torch_function_state
+        return "SUBCLASSES_DISABLED" if state == "ENABLED" and self.trace.recorder.traits.hides_operators else state
+
     def _static_fakes(self, examples: list) -> list:
         """Returns fakes as examples: compilers take the size of a ragged dimension as a symbol only, and make none of that of a real tensor."""
         try:
@@ -363,6 +372,8 @@ class ResidualWriter:
         if not as_captured(compiled):
             several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
         compiled = remaking(compiled, remade, several) if remade or several else compiled
+        if self.trace.recorder.traits.hides_operators:
+            compiled = functools.partial(_in_override_state, self._override_state(), compiled)
         call = r.constant(compiled, "graph")
         inputs = ", ".join([r.graph_input(src) for _, src in self.trace.recorder.inputs])
         taken = dict(outputs.names)
@@ -419,7 +430,7 @@ class ResidualWriter:
         constants = symbols.constants() if symbols is not None else 0
         try:
             kinds = self._kinds(examples)
-            with override_state(self.trace.state.start):
+            with override_state(self._override_state()):
                 compiled: Callable = compile_graph(gm, examples, kinds)
         except BackendFailed as e:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
@@ -571,7 +582,7 @@ class ResidualWriter:
         if self._shares_what_it_writes():
             # A compiler rebuilds them from the memory that they share.
             for src in [s for s in self._tensors() if is_a(s.value, Tensor)]:
-                offset = src.value.storage_offset()
+                offset = tensor_number(src.value, "offset", 0)
                 guards.check(src, "predicate", (functools.partial(_lies_at, offset), f"lies at {offset} in its memory"), ("offset", offset))
 
     def _guard_tangents(self) -> None:
@@ -601,6 +612,11 @@ def _saves_data(trace: SegmentTrace) -> bool:
     return False
 
 
+def _in_override_state(state: str, graph: Callable, *inputs: Any) -> Any:
+    with override_state(state):
+        return graph(*inputs)
+
+
 def _transforms(facts: AmbientFacts) -> bool:
     return bool(facts.functorch_levels) or facts.dual_level
 
@@ -614,7 +630,8 @@ def _end(t: Tensor) -> int:
 
 
 def _lies_at(offset: int, t: Tensor) -> bool:
-    return t.storage_offset() == offset
+    # Not its method, which the user's class may override.
+    return tensor_number(t, "offset", 0) == offset
 
 
 def _kind(src: Source) -> Any:

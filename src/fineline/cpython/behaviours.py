@@ -36,6 +36,8 @@ def _takes(call: Callable[[], object]) -> bool:
     return True
 
 
+# From Python 3.12 on: the order of a sort may be any truth value.
+SORTS_TAKE_ANY_TRUTH: bool = _takes(lambda: [].sort(reverse=None))  # type: ignore[arg-type]
 # No longer in Python 3.14.
 TUPLES_ASK_FOR_LENGTHS: bool = _asks_length(tuple)
 # From Python 3.14 on: `map` refuses iterables of different lengths, if asked to.

@@ -10,7 +10,7 @@ from operator import index
 from typing import Any
 
 from fineline.bytecode.version import CURRENT
-from fineline.cpython.behaviours import SUMS_COMPENSATE_ALL
+from fineline.cpython.behaviours import SORTS_TAKE_ANY_TRUTH, SUMS_COMPENSATE_ALL
 from fineline.cpython.polyfill_iterators import CallableIterator, ReversedSequence
 from fineline.cpython.protocols import MISSING, special
 from fineline.kinds import is_a
@@ -229,7 +229,7 @@ def sorted_(iterable: Iterable[Any], /, *, key: Callable[[Any], Any] | None = No
 
 
 def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: Any = False) -> None:
-    reverse = bool(index(reverse))
+    reverse = bool(reverse) if SORTS_TAKE_ANY_TRUTH else bool(index(reverse))
     items = list.copy(self)
     list.clear(self)
     keys = items

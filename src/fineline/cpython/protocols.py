@@ -9,6 +9,7 @@ import sys
 from abc import ABCMeta
 from array import array
 from collections import deque
+from operator import index
 from types import MethodType, MethodWrapperType
 from typing import Any
 
@@ -265,14 +266,19 @@ def length(obj: Any) -> int:
 
 
 def checked_length(method: Any) -> int:
-    n = method()
-    if not is_a(n, int):
-        raise TypeError(f"'{type(n).__name__}' object cannot be interpreted as an integer")
+    n = index(method())
     if n < 0:
         raise ValueError("__len__() should return >= 0")
     if n > sys.maxsize:
         raise OverflowError("cannot fit 'int' into an index-sized integer")
     return n if type(n) is int else int.__pos__(n)
+
+
+def absolute(a: Any, /) -> Any:
+    method = special(a, "__abs__")
+    if method is MISSING:
+        raise TypeError(f"bad operand type for abs(): '{type(a).__name__}'")
+    return method()
 
 
 def truth_of(v: Any) -> bool:

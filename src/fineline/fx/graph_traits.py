@@ -37,13 +37,15 @@ def fatal(t: object) -> bool:
 class GraphTraits:
     """The traits of one graph, as far as it is recorded."""
 
-    __slots__ = ("fatal", "leaves", "once", "only_state", "reads_numbers", "scattered")
+    __slots__ = ("fatal", "hides_operators", "leaves", "once", "only_state", "reads_numbers", "scattered")
 
     def __init__(self) -> None:
         # No operator yet, only changes of PyTorch's state such as the grad mode.
         self.only_state = True
         # An operator gave a sparse, a nested or a quantized tensor; one that no compiler may be shown.
         self.scattered = self.fatal = False
+        # A ``__torch_function__`` of a wrapper subclass has been run through: it must not see the operators that are left.
+        self.hides_operators = False
         # A node calls code that may do more than compute: it must not run twice in a call.
         self.once = False
         # An operator makes a leaf of autograd, where gradients are not asked for.
@@ -59,4 +61,5 @@ class GraphTraits:
     def hold(self, inner: GraphTraits) -> None:
         """Notes that the graph runs another one."""
         self.scattered, self.fatal = self.scattered or inner.scattered, self.fatal or inner.fatal
+        self.hides_operators = self.hides_operators or inner.hides_operators
         self.reads_numbers = self.reads_numbers or inner.reads_numbers

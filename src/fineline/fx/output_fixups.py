@@ -47,7 +47,8 @@ def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
     if hides_class(t):
         with torch._C.DisableTorchFunction():
             bare = not t.requires_grad and not t._is_view()
-        return partial(_bare_of_class if bare else _as_class, type(t))
+            untracked_view = t.requires_grad and t._is_view() and not disowned(t) and t.grad_fn is None
+        return partial(_bare_of_class if bare else _view_of_class if untracked_view else _as_class, type(t))
     if t.is_inference():
         return None if inference_mode else _inference_tensor if untracked(t) else _inference_data
     if leaves and t.requires_grad and not t._is_view() and t.grad_fn is None:
@@ -141,6 +142,11 @@ def plain_example(t: Any) -> Any:
 
 
 def _as_class(cls: type[Tensor], t: Tensor) -> Tensor:
+    return t.as_subclass(cls)
+
+
+@torch.no_grad()
+def _view_of_class(cls: type[Tensor], t: Tensor) -> Tensor:
     return t.as_subclass(cls)
 
 

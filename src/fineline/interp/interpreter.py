@@ -45,6 +45,7 @@ from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
 from fineline.report.events import ShownRule
 from fineline.report.operator_counter import OperatorCounts
+from fineline.symbolic.arithmetic import stands_for_lengths
 from fineline.tensor_ops.backing import LiveBacking
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.capture_outcome import CaptureOutcome
@@ -202,6 +203,8 @@ class Interpreter:
         return Restart(graph_break.error, graph_break.reason)
 
     def type_of(self, obj: Any) -> type:
+        if stands_for_lengths(obj):
+            return torch.SymInt
         return self.tensors.type_of_array(self, obj) if type(obj) is np.ndarray else KINDS.get(type(obj), type(obj))
 
     def class_value(self, value: Any) -> Any:
@@ -235,7 +238,7 @@ class Interpreter:
         del frame
         result = inner.run(thrown)
         if gen.state == "closed":
-            raise StopIteration(result)
+            raise StopIteration() if result is None else StopIteration(result)
         return result
 
     # -- the loop ----------------------------------------------------------------------------------------------------

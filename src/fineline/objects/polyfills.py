@@ -72,7 +72,7 @@ _OPERATORS = (
 POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
     {
         **ORDERED,
-        builtins.abs: lambda a, /: a.__abs__(),
+        builtins.abs: protocols.absolute,
         builtins.all: b.all_,
         builtins.any: b.any_,
         builtins.dict: c.dict_,
@@ -175,7 +175,7 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         frozenset.issuperset: c.set_issuperset,
         frozenset.union: c.frozenset_union,
         object.__ne__: c.object_ne,
-        operator.abs: lambda a, /: a.__abs__(),
+        operator.abs: protocols.absolute,
         **_in_python(operator, "_operator", _OPERATORS),
         operator.truth: protocols.truth_of,
         operator.attrgetter.__call__: o.attrgetter_call,

@@ -34,12 +34,17 @@ MOST_PARTS = 200
 
 def _known(v: Any) -> Any:
     """Returns the value of a symbolic number that can have only one, and any other number as it is."""
-    return settled(v) if type(v) in SYMBOLIC and v.node.expr.is_number else v
+    return settled(v) if type(v) in SYMBOLIC and not stands_for_lengths(v) and v.node.expr.is_number else v
+
+
+def stands_for_lengths(v: Any) -> bool:
+    """Returns whether ``v`` is the size of a ragged dimension: no number, but what stands for the lengths in a tensor."""
+    return type(v) is torch.SymInt and v.node.is_nested_int()
 
 
 def unknown(v: Any) -> bool:
     """Returns whether only the graph will know the value of ``v``: it was read from a tensor."""
-    return type(v) in SYMBOLIC and bool(free_unbacked_symbols(v.node.expr))
+    return type(v) in SYMBOLIC and not stands_for_lengths(v) and bool(free_unbacked_symbols(v.node.expr))
 
 
 def text_of(v: Any) -> str:
@@ -66,6 +71,8 @@ def settled(v: Any) -> Any:
         raise DataDependentBranch(f"the value of {text_of(v)}, which only the graph knows")
     if t is torch.SymFloat and (floats := _floats(v)) is not None:
         return floats.settled(v)
+    if stands_for_lengths(v):
+        return v
     return int(v) if t is torch.SymInt else float(v) if t is torch.SymFloat else bool(v) if t is torch.SymBool else v
 
 

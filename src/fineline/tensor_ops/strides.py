@@ -30,7 +30,7 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.backing import computing
 from fineline.torch_facts.mutation import METADATA_NAMES
 from fineline.torch_facts.random_state import put_back, random_states, unmoved
-from fineline.torch_facts.wrapper_subclasses import is_wrapper
+from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import PLAIN_TENSORS
 from fineline.tracing.segment_trace import SegmentTrace
@@ -76,7 +76,9 @@ def offset_of(interp: Interp, t: Tensor) -> int | None:
     if is_wrapper(t):
         return None
     storage = storage_of(memory(interp, t))
-    shared = [src for _, src in trace.recorder.inputs if is_a(src.value, Tensor) and storage_of(memory(interp, src.value)) == storage]
+    # A graph that gets a tensor of a wrapper subclass reads the inner tensors from it.
+    given = [x for _, src in trace.recorder.inputs if is_a(src.value, Tensor) for x in memory_of(src.value)]
+    shared = [trace.sources[x] for x in given if x in trace.sources and storage_of(memory(interp, x)) == storage]
     offset = memory(interp, t).storage_offset()
     if type(offset) is not int or (shared and trace.symbols is not None) or storage == 0:
         # The fake of a view with symbolic sizes has its own memory.

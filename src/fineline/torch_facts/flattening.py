@@ -7,6 +7,8 @@ tensors in attributes of the tensor, constants in attributes of the class, and f
 from __future__ import annotations
 
 import builtins
+import dis
+import enum
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, NoReturn
 
@@ -80,14 +82,26 @@ def _look_up(t: Tensor, name: str, reads: dict[str, AttributeRead]) -> Any:
     if own is ABSENT and of_class is ABSENT:
         raise AttributeError(name)
     value = of_class if own is ABSENT else own
-    if is_constant(value) or (is_a(value, Tensor) if value is own else type(value) is FunctionType):
+    if (is_constant(value) and not _holds_member(value)) or (is_a(value, Tensor) if value is own else type(value) is FunctionType):
         return value
     raise _Unprovable
+
+
+def _holds_member(value: Any) -> bool:
+    """Returns whether a constant is a member of an enum, which has code of the user's, or contains one."""
+    if is_a(value, (tuple, list, set, frozenset)):
+        return any(map(_holds_member, value))
+    if is_a(value, dict):
+        return any([_holds_member(x) for pair in value.items() for x in pair])
+    return is_a(value, enum.Enum)
 
 
 def _check(fn: FunctionType) -> None:
     """Checks that a function does nothing but read its arguments."""
     names = globals_of_reading_code(fn.__code__)
+    # Here, each read of an inner tensor gives another object.
+    if any([i.opname == "IS_OP" for i in dis.get_instructions(fn)]):
+        raise _Unprovable
     if names is None or not names <= _BUILTINS or not names.isdisjoint(fn.__globals__) or fn.__defaults__ or fn.__kwdefaults__:
         raise _Unprovable
 

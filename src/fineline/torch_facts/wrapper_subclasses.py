@@ -268,6 +268,12 @@ class _Known(NamedTuple):
     attributes: dict[str, Any]
 
 
+class _Held(NamedTuple):
+    """A tensor in an attribute, which is not kept alive. An attribute may contain a weak reference of the class's own."""
+
+    tensor: weakref.ref
+
+
 class KnownParts:
     """What the tensors of wrapper subclasses consisted of when one segment first met them. It keeps no tensor alive."""
 
@@ -287,7 +293,8 @@ class KnownParts:
     def note_making(self, t: Tensor, args: list, kwargs: dict[str, Any]) -> None:
         """Notes that the captured code has made ``t`` with these arguments of `_make_wrapper_subclass`."""
         self.met = True
-        self._making[t] = weakref.ref(t), args, kwargs, t._version
+        # A tensor of an inference mode has no version.
+        self._making[t] = weakref.ref(t), args, kwargs, -1 if t.is_inference() else t._version
 
     def making(self, t: Tensor) -> tuple[list, dict[str, Any]] | None:
         """Returns the arguments with which the captured code has made ``t``; None if it has not."""
@@ -296,7 +303,7 @@ class KnownParts:
 
     def untouched(self, t: Tensor) -> bool:
         """Returns whether no operator has written into ``t``, which the code has made: its attributes are all that it consists of."""
-        return not t.requires_grad and t._version == self._making[t][3]
+        return not t.requires_grad and not t.is_inference() and t._version == self._making[t][3]
 
     def own(self, t: Tensor, parts: Parts) -> None:
         """Notes that ``t`` is an input: a graph that gets it can read its inner tensors from it."""
@@ -327,7 +334,7 @@ class KnownParts:
         """Notes the parts of ``t``; returns the check that it still has them, but for its inner tensors."""
         self.met = True
         same = SameParts(type(t), parts)
-        attributes = {k: weakref.ref(v) if is_a(v, Tensor) else v for k, v in t.__dict__.items()}
+        attributes = {k: _Held(weakref.ref(v)) if is_a(v, Tensor) else v for k, v in t.__dict__.items()}
         self._known[t] = _Known(weakref.ref(t), [weakref.ref(x) for x in parts.tensors], same, attributes)
         return same
 
@@ -343,7 +350,7 @@ class KnownParts:
     def added(self, t: Tensor) -> dict[str, Any]:
         """Returns the attributes of ``t``, which is known, that have been set since."""
         before = self._known[t].attributes
-        return {k: v for k, v in t.__dict__.items() if k not in before or (before[k]() if is_a(before[k], weakref.ref) else before[k]) is not v}
+        return {k: v for k, v in t.__dict__.items() if k not in before or (before[k].tensor() if type(before[k]) is _Held else before[k]) is not v}
 
     def removed(self, t: Tensor) -> bool:
         """Returns whether ``t``, which is known, has lost an attribute."""

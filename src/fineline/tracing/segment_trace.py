@@ -609,9 +609,10 @@ class SegmentTrace:
                     if holder is not None:
                         self.guards.check(self.guards.type_attr(holder, name, getattr(holder, name)), "is", getattr(holder, name))
                 return self.node(a)
-            seen = torch_function_state() == "ENABLED" and t.__torch_function__ is not torch._C._disabled_torch_function_impl and not in_graphs(t)
-            if is_wrapper_class(t) and not seen:
+            overrides = t.__torch_function__ is not torch._C._disabled_torch_function_impl and not in_graphs(t)
+            if is_wrapper_class(t) and not (overrides and torch_function_state() == "ENABLED"):
                 self._check_parts(a)
+                self.recorder.traits.hides_operators |= overrides
                 return self.node(a)
             raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
         if t is dict:

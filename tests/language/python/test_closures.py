@@ -386,6 +386,39 @@ def one_dict_of_local_names(x):
     return before, again is first, sorted(first), sorted(locals()), first["x"] is x
 
 
+def _set_again(state):
+    state["set"](1)
+    globals()["DELETED"] = 1
+
+
+@table.program(calls=4, change={2: _set_again}, recompiles=(1, 2, 3), breaks=True, min_graphs=0)
+def variables_that_are_deleted():
+    v = 1
+
+    def put(value):
+        nonlocal v
+        v = value
+
+    def fn(x):
+        nonlocal v
+        global DELETED
+        told = []
+        try:
+            del v
+            told.append(v if x is None else "deleted")
+        except NameError as e:
+            told.append(str(e))
+        try:
+            del DELETED
+            told.append("deleted")
+        except NameError as e:
+            told.append(str(e))
+        return x * len(told), told
+
+    globals().pop("DELETED", None)
+    return fn, {"set": put}
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_closures(program: Program, twin: str) -> None:
     check(program, twin)

@@ -521,6 +521,25 @@ def iterators_that_come_back_to_themselves(x):
     return x + 1, found, told
 
 
+@table.snippet()
+def what_the_end_of_a_generator_says(x):
+    def plain():
+        yield x
+
+    def valued():
+        yield x
+        return 3
+
+    told = []
+    for it in (plain(), valued()):
+        next(it)
+        try:
+            next(it)
+        except StopIteration as e:
+            told.append((e.args, str(e), e.value))
+    return x + 1, told
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_generators(program: Program, twin: str) -> None:
     check(program, twin)

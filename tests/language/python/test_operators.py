@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -463,6 +464,41 @@ def getattr_does_not_serve_operators(x):
         except TypeError as error:
             told.append(str(error))
     return x * 2, told
+
+
+class Sized:
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+
+class Bare:
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+@table.snippet(args=lambda place: (t(place), Sized(np.int64(5 - place)), Sized(2.5), Sized(np.int64(-1))), recompiles=(1, 2), breaks=True, min_graphs=0)
+def lengths_of_other_kinds_of_numbers(x, a, b, c):
+    told = [len(a), bool(a), 1 if a else 0]
+    for v in (b, c):
+        try:
+            told.append(len(v))
+        except (TypeError, ValueError) as e:
+            told.append(str(e))
+    for fn in (abs, operator.abs):
+        try:
+            told.append(fn(Bare()))
+        except TypeError as e:
+            told.append(str(e))
+    try:
+        told.append(sorted([2, 1], key=lambda v: v, reverse=None))
+    except TypeError as e:
+        told.append(str(e))
+    return x + 1, told
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

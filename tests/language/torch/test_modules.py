@@ -598,6 +598,29 @@ def buffer_of_what_requires_a_gradient(x):
     return one * 2, one.is_leaf, isinstance(nn.Buffer(x.detach()), nn.Buffer)
 
 
+class Marked(torch.Tensor):
+    pass
+
+
+def marked(place: int) -> tuple:
+    x = t(place).as_subclass(Marked)
+    y = t(place + 1)
+    if place % 2:
+        x, y = nn.Parameter(x, requires_grad=False), nn.Buffer(y)
+    return x, y
+
+
+@table.program(args=marked, calls=4, recompiles=(1,), must_recompile=True)
+def parameters_and_buffers_by_their_marks():
+    def fn(x, y):
+        told = isinstance(x, nn.Parameter), isinstance(y, (int, nn.Buffer)), isinstance(y, nn.Parameter)
+        return (y * 2 if isinstance(y, nn.Buffer) else y * 3), told
+
+    return fn
+
+
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_modules(program: Program, twin: str) -> None:
     check(program, twin)

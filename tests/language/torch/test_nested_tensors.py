@@ -179,6 +179,15 @@ def rows_with_holes(x: Any) -> Any:
     return x.sin() * 2
 
 
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), breaks=True)
+def what_stands_for_the_lengths(x: Any) -> Any:
+    y, n = x.sin(), x.shape[1]
+    told = f"{n}"[:1], str(x.shape)[:12], bool(n), 1 if n else 2, type(n), isinstance(n, int), isinstance(n, torch.SymInt)
+    return y * 2, told
+
+
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Program, twin: str) -> None:
     if twin == "counted":

@@ -401,6 +401,16 @@ def test_only_what_the_code_calls_is_seen(body: str, cls: Any, twin: str) -> Non
         check(Program(f"{body} {cls.__name__} {number}", make, steps, recompiles=frozenset({1}), min_graphs=0, breaks=True), twin)
 
 
+def test_a_view_of_a_class_without_a_history(twin: str) -> None:
+    def fn(x):
+        with torch.no_grad():
+            y = x.as_subclass(Kept)
+            return y, x.as_subclass(Kept).requires_grad_()
+
+    steps = [Step(place, args=lambda place: (t(place, grad=True),)) for place in range(3)]
+    check(Program("a_view_of_a_class_without_a_history", lambda: fn, steps, min_graphs=0, breaks=True), twin)
+
+
 def test_a_base_whose_class_raises(twin: str) -> None:
     class Raising(Tensor):
         @classmethod

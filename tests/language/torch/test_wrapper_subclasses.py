@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import weakref
 from typing import Any
 
 import pytest
@@ -602,6 +604,113 @@ def written_where_an_inner_tensor_lies(x: Any, y: Any) -> Any:
     z = y * 1
     x.add_(1)
     return y + 1, z
+
+
+class Doubled(Scaled):
+    """Changes an argument of an operator, each time that it sees one."""
+
+    @classmethod
+    def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if fn is F.linear:
+            args = (args[0] * 2, *args[1:])
+        with torch._C.DisableTorchFunctionSubclass():
+            return fn(*args, **(kwargs or {}))
+
+
+@table.snippet(args=lambda place: (t(place, 3, 4), Doubled(t(place + 1, 2, 4), 2)), backward=False)
+def an_override_that_sees_each_operator_once(x: Any, w: Any) -> Any:
+    return F.linear(x, w), (F.linear(w, w) + 1).sin()
+
+
+def at_an_offset(place: int) -> tuple:
+    memory = torch.arange(40.0)[4 * place : 4 * place + 12].view(3, 4)
+    return (TwoTensor(memory, memory),)
+
+
+@table.snippet(args=at_an_offset, recompiles=(1, 2), backward=False)
+def offset_of_a_view_of_an_inner_tensor(x: Any) -> Any:
+    return x.a[1:].storage_offset(), x.a[1:] + 1
+
+
+@table.snippet(args=lambda place: (t(place, 2, 2),), backward=False, min_graphs=0, breaks=True)
+def made_in_inference_mode(x: Any) -> Any:
+    with torch.inference_mode():
+        return TwoTensor(x, x + 1)
+
+
+class Owned(TwoTensor):
+    """A weak reference of the class's own."""
+
+    def __init__(self, a: Tensor, b: Tensor, *more: Any) -> None:
+        self.owner = weakref.ref(Owned)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return Owned(inner["a"], inner["b"])
+
+
+@table.snippet(args=lambda place: (Owned(t(place), t(place + 1)),), backward=False)
+def a_weak_reference_in_an_attribute(x: Any) -> Any:
+    return x * 2
+
+
+FACTORS = {"low": 2.0}
+
+
+class Level(enum.Enum):
+    LOW = 1
+
+    @property
+    def factor(self) -> float:
+        return FACTORS["low"]
+
+
+class ByLevel(Scaled):
+    """Its context is what a member of an enum answers."""
+
+    def __tensor_flatten__(self) -> Any:
+        return ["data_in"], self.factor.factor
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["data_in"], Level.LOW)
+
+    @classmethod
+    def __torch_dispatch__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plain = tree_map_only(cls, lambda x: x.data_in * x.factor.factor, args)
+        return fn(*plain, **(kwargs or {}))
+
+
+@table.program(args=lambda place: (ByLevel(t(place), Level.LOW),), change={2: lambda factors: factors.update(low=5.0)}, recompiles=(2,), backward=False)
+def a_context_that_an_enum_answers() -> Any:
+    FACTORS["low"] = 2.0
+    return (lambda x: x.sin()), FACTORS
+
+
+class Tied(TwoTensor):
+    """Consists of one tensor or of two."""
+
+    def __tensor_flatten__(self) -> Any:
+        return (["a"], True) if self.a is self.b else (["a", "b"], False)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, tied: Any, size: Any, stride: Any) -> Any:
+        return Tied(inner["a"], inner["a"] if tied else inner["b"])
+
+    @classmethod
+    def __torch_dispatch__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        factor = 100.0 if args[0].a is args[0].b else 1.0
+        return fn(args[0].a, *args[1:]) * factor
+
+
+def tied_or_not(place: int) -> tuple:
+    a = t(place)
+    return (Tied(a, a if place == 2 else t(place + 1)),)
+
+
+@table.snippet(args=tied_or_not, recompiles=(2,), backward=False)
+def inner_tensors_that_are_one(x: Any) -> Any:
+    return x.sin()
 
 
 class NoUnflatten(TwoTensor):

@@ -340,7 +340,7 @@ def RETURN_VALUE(interp: Interp, f: Frame, arg: int) -> Frame | None:
             raise Finished(value)
         if on_stop is not None:
             return interp.finish(back, value, on_stop) or back
-        raise StopIteration(value)
+        raise StopIteration() if value is None else StopIteration(value)
     back = f.back
     if back is None:
         raise Finished(value)

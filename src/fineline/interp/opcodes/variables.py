@@ -14,7 +14,7 @@ from fineline.interp.opcodes import blocks as blocks  # its import registers its
 from fineline.objects.attribute_errors import LOAD_ATTR, LOAD_METHOD
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import delete_attr, store_attr
-from fineline.objects.introspection import cell_is_empty, find_cell, global_value
+from fineline.objects.introspection import find_cell, global_value
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
 
@@ -121,9 +121,9 @@ def STORE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
 
 def DELETE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
     cell = f.local[arg]
-    _write_cell(interp, cell)
-    if cell_is_empty(cell):
+    if find_cell(interp, cell) is EMPTY:
         raise _unbound(f, arg)
+    _write_cell(interp, cell)
     del cell.cell_contents
 
 
@@ -158,11 +158,11 @@ def _global_write(interp: Interp, f: Frame, name: str) -> None:
 
 def DELETE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
     name = f.info.names[arg]
+    if interp.trace.active:
+        interp.trace.guard_presence(f.globals, interp.trace.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
     if name not in f.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
     global_value(interp, f, name)
-    if interp.trace.active:
-        interp.trace.guard_presence(f.globals, interp.trace.pin(f.globals, f"globals of {f.globals.get('__name__')}"), name)
     _global_write(interp, f, name)
     del f.globals[name]
 

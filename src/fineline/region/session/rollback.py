@@ -56,7 +56,9 @@ class Checkpoint:
         """
         interp.stand_ins.forget()
         level = forward_ad._current_level
-        interp.trace.mutations.undo()
+        # The user's modes and classes do not see the writes.
+        with torch._C.DisableTorchFunction():
+            interp.trace.mutations.undo()
         leave_dual_levels(level)
         interp.nested.leave_inference_modes()
         restore(interp.trace.state.start)
