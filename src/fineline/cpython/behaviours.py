@@ -37,7 +37,7 @@ def _takes(call: Callable[[], object]) -> bool:
 
 
 # From Python 3.12 on: the order of a sort may be any truth value.
-SORTS_TAKE_ANY_TRUTH: bool = _takes(lambda: [].sort(reverse=None))  # type: ignore[arg-type]
+SORTS_TAKE_ANY_TRUTH: bool = _takes(lambda: [].sort(reverse=None))  # type: ignore[call-overload]
 # No longer in Python 3.14.
 TUPLES_ASK_FOR_LENGTHS: bool = _asks_length(tuple)
 # From Python 3.14 on: `map` refuses iterables of different lengths, if asked to.
