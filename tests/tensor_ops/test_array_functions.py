@@ -109,7 +109,7 @@ def array(draw: Any, kinds: str, shape: tuple[int, ...] | None = None) -> Any:
     return whole
 
 
-NUMBERS = {"b": [True], "i": [2, -3], "u": [2, 3], "f": [2, 0.5, -1.25, np.float64(0.25)], "c": [2, 0.5, 1j]}
+NUMBERS = {"b": [True], "i": [2, -3], "u": [2, 3], "f": [2, 0.1, -1.3, np.float64(0.7)], "c": [2, 0.1, 1.1j]}
 AXES: list[dict[str, Any]] = [{}, {"axis": 0}, {"axis": -1}, {"axis": None}, {"axis": 0, "keepdims": True}, {"keepdims": True}]
 A = ["a"]
 METHODS = ("", "ndarray.")
@@ -146,7 +146,7 @@ ARGUMENTS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     **dict.fromkeys(["argmax", "argmin", "ndarray.argmax", "ndarray.argmin"], [(A, {}), (A, {"axis": 0}), (A, {"axis": -1})]),
     **dict.fromkeys(["cumsum", "cumprod", "ndarray.cumsum", "ndarray.cumprod"], [(A, {}), (A, {"axis": 0})]),
     "sort": [(A, {}), (A, {"axis": 0})],
-    **dict.fromkeys(["clip", "ndarray.clip"], [(("a", 0, 2), {}), (("a", None, 1), {}), (("a", 1, None), {}), (("a", "b", None), {})]),
+    **dict.fromkeys(["clip", "ndarray.clip"], [(("a", 0, 2), {}), (("a", 0.1, 0.7), {}), (("a", None, 1), {}), (("a", 1, None), {}), (("a", "b", None), {})]),
     **dict.fromkeys(["dot", "ndarray.dot"], [(("v", "v"), {}), (("s", "w"), {}), (("s", "t"), {})]),
     "matmul": [(("v", "v"), {}), (("s", "w"), {}), (("s", "t"), {}), (("w", "t"), {})],
     **dict.fromkeys(["inner", "vdot"], [(("v", "v"), {}), (("s", "s"), {})]),

@@ -41,10 +41,33 @@ class Recording(TorchFunctionMode):
             return tensors.attribute(interp, args[0], name, TENSOR_ATTRS.get(name, "data"))
         kind = classify_torch(func)
         if kind == "op":
+            if func in (torch.as_tensor, torch.tensor):
+                kwargs = _with_dtype(args[0], kwargs)
             return tensors.operator(interp, func, list(args), kwargs, used=True)
         if kind in ("metadata", "query"):
             return interp.backing.run(interp, func, args, kwargs)
         raise NotForGraph(f"torch._numpy calls {getattr(func, '__name__', func)}")
+
+
+def _with_dtype(values: Any, kwargs: dict | None) -> dict | None:
+    """Returns the options of ``torch.as_tensor`` with the dtype that it has now: torch._numpy makes float64 the default dtype for this call only."""
+    if is_a(values, Tensor) or (kwargs and kwargs.get("dtype") is not None):
+        return kwargs
+    types = _types_in(values)
+    default = torch.get_default_dtype()
+    if complex in types:
+        dtype = torch.complex128 if default is torch.float64 else torch.complex64
+    elif types & {float, torch.SymFloat}:
+        dtype = default
+    else:
+        return kwargs
+    if not types <= {bool, *_PYTHON_NUMBERS}:
+        raise NotForGraph("torch._numpy makes a tensor of numbers and tensors")
+    return {**(kwargs or {}), "dtype": dtype}
+
+
+def _types_in(values: Any) -> set[type]:
+    return set().union(*[_types_in(v) for v in values]) if type(values) in (list, tuple) else {type(values)}
 
 
 def run(interp: Interp, row: ArrayFunction | None, fn: Any, args: list, kwargs: dict) -> Any:

@@ -1,0 +1,28 @@
+"""Arguments for which PyTorch's counterpart of a function of NumPy gives something else: dtypes of numbers, limits, ``out``, indices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.oracle import Program, Table, check
+
+table = Table()
+TWINS = ("captured", "reference", "borders", "limit1", "fake", "dynamic", "strict", "aot", "aot_fake", "aot_dynamic")
+BROKEN = tuple([twin for twin in TWINS if twin != "strict"])
+
+
+def doubles(k: int) -> tuple:
+    return torch.arange(6).reshape(2, 3).double() / 7 + k, torch.arange(6).reshape(2, 3) + k
+
+
+@table.snippet(max_graphs=1, args=doubles, twins=TWINS)
+def numbers_in_double_precision(x, i):
+    a, b = x.numpy(), i.numpy()
+    return np.clip(a, 0.1, 0.7), np.stack([a[0], [0.1, 0.2, 0.3]]), np.clip(b, 0.1, 3.3), np.tensordot(a, [0.1], 0), np.where(a > 0.3, a, 0.1)
+
+
+@pytest.mark.parametrize("program", table.programs, ids=str)
+def test_array_arguments(program: Program, twin: str) -> None:
+    check(program, twin)
