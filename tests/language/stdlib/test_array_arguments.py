@@ -23,6 +23,19 @@ def numbers_in_double_precision(x, i):
     return np.clip(a, 0.1, 0.7), np.stack([a[0], [0.1, 0.2, 0.3]]), np.clip(b, 0.1, 3.3), np.tensordot(a, [0.1], 0), np.where(a > 0.3, a, 0.1)
 
 
+def small(k: int) -> tuple:
+    return torch.tensor([0, 50 + k, 200], dtype=torch.uint8), (5, 6, -1, 300)[k % 4]
+
+
+@table.snippet(breaks=True, min_graphs=0, args=small, calls=4, recompiles=range(4), twins=BROKEN)
+def limits_outside_the_dtype(x, n):
+    a = x.numpy()
+    try:
+        return np.clip(a, 0, 300), a.clip(-1, 100), np.clip(a, 2, 70), np.clip(a, 0, n)
+    except OverflowError as e:
+        return str(e)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_array_arguments(program: Program, twin: str) -> None:
     check(program, twin)

@@ -24,6 +24,7 @@ from fineline.numpy_support import np
 from fineline.objects import c_calls
 from fineline.tables import attributes
 from fineline.tensor_ops.arrays import samples, traced
+from fineline.tensor_ops.arrays.arguments import arrays_in, check_arguments
 from fineline.tensor_ops.arrays.constants import FUNCTIONS as FOLDED
 from fineline.tensor_ops.arrays.constants import METHODS as FOLDED_METHODS
 from fineline.tensor_ops.arrays.constants import SHARING, computed, ruled, tensor_from
@@ -43,14 +44,10 @@ def _row(fn: Any, args: list) -> ArrayFunction:
     row = FUNCTIONS.get(fn)
     if row is None:
         raise NotTraced("is not among the functions that graphs can contain")
-    kinds = {a.dtype.kind for a in _arrays(args)}
+    kinds = {a.dtype.kind for a in arrays_in(args)}
     if not kinds <= set(row.kinds):
         raise NotTraced("gives something else in PyTorch for this dtype")
     return row
-
-
-def _arrays(values: Any) -> list:
-    return [a for v in values for a in (_arrays(v) if type(v) in (list, tuple) else [v] if is_a(v, (np.ndarray, np.generic)) else [])]
 
 
 def _compute(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
@@ -63,6 +60,7 @@ def _compute(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     answer = like.answer(called, given, named)
     fn = INFIX.get(fn, fn)
     row = _row(fn, [*args, *kwargs.values()])
+    check_arguments(row, args, kwargs)
     _check(answer)
     traced.begin(interp)
     return _deliver(interp, like, answer, run(interp, row, fn, args, kwargs))
