@@ -178,6 +178,14 @@ def test_the_page_names_all() -> None:
     assert re.findall(r"`([\w.]+)`", text) == sorted({name.partition(".")[2] for name in ROWS if not name.startswith("numpy.ndarray.")})
 
 
+def test_other_functions_are_not_called(tmp_path: Path) -> None:
+    interp, a = interpreter(), np.ones(2)
+    trace(interp, a)
+    with pytest.raises(NotTraced, match="not among the functions"):
+        calls._compute(interp, np.savetxt, [str(tmp_path / "a"), a], {})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_as_in_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fn, row = ROWS[name]

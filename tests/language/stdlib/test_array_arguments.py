@@ -36,6 +36,43 @@ def limits_outside_the_dtype(x, n):
         return str(e)
 
 
+@table.snippet(breaks=True, min_graphs=0, args=doubles, recompiles=range(4), twins=BROKEN)
+def targets_by_position(x, i):
+    a = x.numpy()
+    sizes = (2, 3), (3,), (2, 3), (2, 3), (2, 2), (4, 3), (2, 3)
+    out = [np.zeros(size) for size in sizes]
+    np.clip(a, 0, 1, out[0])
+    np.sum(a, 0, None, out[1])
+    a.cumsum(0, None, out[2])
+    np.round(a, 1, out[3])
+    a.dot(a.T, out[4])
+    np.concatenate([a, a], 0, out[5])
+    np.add(a, a, out[6])
+    np.clip(a, 0, 1, a)
+    return out, x
+
+
+def overlapping(k: int) -> tuple:
+    a = np.arange(6.0) + k
+    return a[1:], a[:-1]
+
+
+@table.snippet(args=overlapping, max_graphs=2, recompiles=range(3), twins=("captured", "reference", "borders", "limit1", "fake", "dynamic", "strict"))
+def writes_between_inputs(a, b):
+    a[...] = b
+    b[1:] = a[1:] * 2
+    b[:2] = a[:2]
+    a += b
+    np.add(a, b, out=b)
+    return a, b
+
+
+@table.snippet(breaks=True, min_graphs=0, args=lambda k: (torch.arange(24.0).reshape(2, 3, 4) + k, k % 2), recompiles=range(4), twins=BROKEN)
+def indices_apart(x, n):
+    a, i = x.numpy(), np.array([1, 0])
+    return a[0, :, i], a[0, ..., i], a[i, :, 1], a[n, :, i], a[i, None, 1], a[i, :, i], a[0, i, :], a[:, i, 1], a[:, 0, i], a[:, i, i], a[..., 0, i]
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_array_arguments(program: Program, twin: str) -> None:
     check(program, twin)

@@ -52,28 +52,31 @@ def _row(fn: Any, args: list) -> ArrayFunction:
 
 def _compute(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     """Records the operators that compute a call of NumPy on arrays; returns the stand-in for the result, or a list or tuple of those."""
+    ufunc = INFIX.get(fn, fn)
+    # A function without a row may have effects.
+    row = _row(ufunc, [*args, *kwargs.values()])
     like = Samples(interp)
     given, named = [like.like(a) for a in args], {k: like.like(v) for k, v in kwargs.items()}
-    called = fn
-    if type(fn) is MethodDescriptorType and is_a(given[0], np.generic):
-        called, given = getattr(given[0], fn.__name__), given[1:]
+    called, fn = fn, ufunc
+    if type(called) is MethodDescriptorType and is_a(given[0], np.generic):
+        called, given = getattr(given[0], called.__name__), given[1:]
+    # A call that writes into an operand, as by a positional ``out``, raises.
+    like.protect()
     answer = like.answer(called, given, named)
-    fn = INFIX.get(fn, fn)
-    row = _row(fn, [*args, *kwargs.values()])
     check_arguments(row, args, kwargs)
-    _check(answer)
+    _check(like, answer)
     traced.begin(interp)
     return _deliver(interp, like, answer, run(interp, row, fn, args, kwargs))
 
 
-def _check(answer: Any) -> None:
+def _check(like: Samples, answer: Any) -> None:
     """Raises if no program can make NumPy's answer from tensors."""
     if type(answer) in (list, tuple):
         for part in answer:
-            _check(part)
+            _check(like, part)
     elif not is_a(answer, (np.ndarray, np.generic)) or answer.dtype.name not in traced.TORCH_DTYPES:
         raise NotTraced(f"gives a {type(answer).__name__}")
-    elif is_a(answer, np.ndarray) and not answer.flags.writeable:
+    elif is_a(answer, np.ndarray) and answer.size and not answer.flags.writeable and like.owner(answer) is None:
         raise NotTraced("gives an array that may not be written")
 
 
@@ -150,16 +153,23 @@ def describe(fn: Any) -> str:
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 def _write(interp: Interp, target: Any, value: Any) -> None:
-    """Records a write of ``value``, an array of the same sizes or one that broadcasts, into an array."""
-    t = traced.tensor_of(interp, target)
-    interp.tensors.operator(interp, Tensor.copy_, [t, _apart(interp, traced.tensor_of(interp, value), t)], None, True)
+    """Records a write of ``value``, an array of the same sizes that was just computed, into an array."""
+    t, computed_value = traced.tensor_of(interp, target), traced.tensor_of(interp, value)
+    interp.tensors.operator(interp, Tensor.copy_, [t, _apart(interp, computed_value, t, outside=False)], None, True)
 
 
-def _apart(interp: Interp, value: Tensor, target: Tensor) -> Tensor:
-    """Returns ``value``, or a copy of it if it lies in the memory that is written: NumPy reads all of it before it writes."""
-    memory = interp.backing.memory
-    if storage_of(memory(interp, value)) != storage_of(memory(interp, target)):
-        return value
+def _apart(interp: Interp, value: Tensor, target: Tensor, outside: bool = True) -> Tensor:
+    """Returns ``value``, or a copy of it if it may lie in the memory that is written: NumPy reads all of it before it writes.
+
+    ``outside``: both may be inputs. Each array from outside is a tensor with a storage of its own, though it may share its memory with another
+    one, or with a tensor.
+    """
+    memory, arrays, sources = interp.backing.memory, interp.tensors.arrays, interp.trace.sources
+    of_value, of_target = storage_of(memory(interp, value)), storage_of(memory(interp, target))
+    if of_value != of_target:
+        shown = [storage_of(memory(interp, t)) for held in arrays.shown.values() for t in held if t in sources] if outside else []
+        if of_value not in shown and of_target not in shown:
+            return value
     copy: Tensor = interp.tensors.operator(interp, Tensor.clone, [value], None, True)
     return copy
 
@@ -170,6 +180,7 @@ def _into(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     out = kwargs.pop("out")
     target = out[0] if type(out) is tuple and len(out) == 1 else out
     _check_target(interp, target)
+    _row(fn, [*args, *kwargs.values()])
     like = Samples(interp)
     given = [like.like(a) for a in args]
     like.answer(fn, given, {k: like.like(v) for k, v in (*kwargs.items(), ("out", target))})
@@ -234,7 +245,7 @@ def _get_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     sample, given = like.like(a), like.like(key)
     _check_key(interp, key, False, False)
     answer = like.answer(operator.getitem, [sample, given], {})
-    _check(answer)
+    _check(like, answer)
     traced.begin(interp)
     result = interp.tensors.operator(interp, operator.getitem, [traced.tensor_of(interp, a), _key(interp, key)], None, True)
     return _deliver(interp, like, answer, result)
@@ -242,7 +253,12 @@ def _get_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
 
 def _check_key(interp: Interp, key: Any, written: bool, many: bool) -> None:
     """Raises if PyTorch takes an index otherwise than NumPy. ``written``: items are written; ``many``: not all of them get the same value."""
-    for part in key if type(key) is tuple else (key,):
+    parts = key if type(key) is tuple else (key,)
+    if any([type(part) is np.ndarray for part in parts]):
+        advanced = [n for n, part in enumerate(parts) if type(part) in (np.ndarray, int, torch.SymInt)]
+        if advanced[-1] - advanced[0] >= len(advanced):
+            raise NotTraced("has indices apart from each other, whose dimension NumPy puts first")
+    for part in parts:
         if type(part) is slice:
             if type(part.step) is int and part.step < 0:
                 raise NotTraced("goes backward, which no tensor does")

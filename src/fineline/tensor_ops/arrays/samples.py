@@ -92,6 +92,12 @@ class Samples:
         base = np.ones(max(count, 1), dtype)
         return np.lib.stride_tricks.as_strided(base[:count], sizes, [n * dtype.itemsize for n in strides])
 
+    def protect(self) -> None:
+        """Makes a call that writes into a sample raise."""
+        for sample in self.of:
+            if is_a(sample.array, np.ndarray):
+                sample.array.flags.writeable = False
+
     def answer(self, fn: Any, args: list, kwargs: dict) -> Any:
         """Returns what NumPy gives."""
         try:
