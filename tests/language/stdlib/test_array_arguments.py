@@ -73,6 +73,15 @@ def indices_apart(x, n):
     return a[0, :, i], a[0, ..., i], a[i, :, 1], a[n, :, i], a[i, None, 1], a[i, :, i], a[0, i, :], a[:, i, 1], a[:, 0, i], a[:, i, i], a[..., 0, i]
 
 
+@table.snippet(breaks=True, min_graphs=0, args=doubles, recompiles=range(4), twins=BROKEN)
+def methods_of_scalars(x, i):
+    s, n, c = x.numpy().sum(), i.numpy().max(), (x.numpy() * 1j).sum()
+    return (
+        s.item(), s.tolist(), s.__float__(), s.__int__(), s.__bool__(), c.conj(), s.view(np.int64), s.tobytes(), divmod(s, 2), n.item(), c.item(),
+        n.__index__(), divmod(7, s), s.__round__(1), n.tobytes(), s.dot(2), s.astype(np.int8), s.__divmod__(2), s.is_integer(), s.clip(0, 1),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_array_arguments(program: Program, twin: str) -> None:
     check(program, twin)

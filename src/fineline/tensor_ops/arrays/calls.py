@@ -141,8 +141,16 @@ def _attempt(interp: Interp, fn: Any, args: Any, kwargs: dict, compute: Callable
         let_pass(e)
         reason = f"raises {type(e).__name__} in PyTorch"
     if any([is_traced(interp, v) for v in values]):
-        raise GraphBreak(fn, tuple(args), kwargs or None, "FL453", f"{describe(fn)} {reason}")
+        raise GraphBreak(_of_scalar(interp, fn, args), tuple(args), kwargs or None, "FL453", f"{describe(fn)} {reason}")
     return None
+
+
+def _of_scalar(interp: Interp, fn: Any, args: Any) -> Any:
+    """Returns the method that eager code calls for ``fn``, a method of arrays, if the first operand stands for a scalar of NumPy."""
+    if type(fn) not in _METHOD_TYPES or not args:
+        return fn
+    found = interp.tensors.arrays.traced.get(args[0])
+    return getattr(args[0].dtype.type, fn.__name__, fn) if found is not None and found.scalar else fn
 
 
 def describe(fn: Any) -> str:
@@ -337,6 +345,8 @@ def _call(call: Call) -> Frame | None:
     found = computed(interp, call.fn, call.args, call.kwargs) if folds else None
     if found is None and call.trace.active:
         found = _attempt(interp, call.fn, call.args, call.kwargs or {}, _kind_of_call(call))
+    if found is None and (own := _of_scalar(interp, call.fn, call.args)) is not call.fn:
+        raise GraphBreak(own, tuple(call.args), call.kwargs, "FL453", f"{describe(call.fn)} of a scalar in the graph")
     return call.finish(found[0]) if found is not None else c_calls.call_c(call)
 
 
