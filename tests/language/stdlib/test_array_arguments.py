@@ -82,6 +82,33 @@ def methods_of_scalars(x, i):
     )  # fmt: skip
 
 
+@table.snippet(breaks=True, min_graphs=0, args=doubles, recompiles=range(4), twins=BROKEN)
+def ints_that_are_rounded(x, i):
+    a = i.numpy() * 37
+    return np.round(a, -1), a.round(-1), np.around(a, decimals=-2), np.round(a), a.round(2), np.round(x.numpy() * 100, -1)
+
+
+@table.snippet(breaks=True, min_graphs=0, args=small, calls=8, recompiles=range(8), twins=BROKEN)
+def ints_written_into_a_dtype(x, n):
+    a = x.numpy()
+    said = []
+    for write in (lambda: a.__setitem__(0, n), lambda: a.fill(n), lambda: np.full_like(a, n), lambda: np.where(a > 2, a, n), lambda: np.clip(a, n, 200)):
+        try:
+            said.append(write())
+        except OverflowError as e:
+            said.append(str(e))
+    a[1] = n
+    return said, a
+
+
+@table.snippet(breaks=True, min_graphs=0, args=lambda k: (torch.ones(3) + k, (0.5, 0.1, 1e300)[k % 3]), calls=5, recompiles=range(5), twins=BROKEN)
+def floats_written_into_a_dtype(x, s):
+    a, b = x.numpy(), x.double().numpy()
+    a[0], b[0] = s, s
+    a[1] = -1e300
+    return a, b, np.full_like(a, s), np.full_like(b, s)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_array_arguments(program: Program, twin: str) -> None:
     check(program, twin)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from fineline.kinds import is_a
 from fineline.numpy_support import np
@@ -20,28 +23,40 @@ def arrays_in(values: Any) -> list:
     ]  # fmt: skip
 
 
-def check_arguments(row: ArrayFunction, args: list, kwargs: dict) -> None:
-    """Raises if PyTorch computes something else with these arguments."""
+def check_arguments(row: ArrayFunction, args: list, kwargs: dict, answer: Any) -> None:
+    """Raises if PyTorch computes something else with these arguments. ``answer``: what NumPy gives."""
     check = _CHECKS.get(row.name.rpartition(".")[2])
     if check is not None:
-        check(args, kwargs)
+        check(args, kwargs, answer)
 
 
 def check_number(value: Any, dtype: Any) -> None:
     """Raises if PyTorch may not convert a number of Python to ``dtype`` as NumPy does, or fails at another time."""
-    if dtype.kind in "iu":
-        if type(value) is int and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            raise NotTraced("gets an int that its dtype has not")
-        if type(value) in SYMBOLIC and dtype.itemsize < 8:
-            raise NotTraced("gets a number that varies, which its dtype may not have")
+    t, kind, narrow = type(value), dtype.kind, dtype.itemsize < (16 if dtype.kind == "c" else 8)
+    if t is int and kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        raise NotTraced("gets an int that its dtype has not")
+    if t is float and kind in "fc" and math.isfinite(value) and abs(value) > float(np.finfo(dtype).max):
+        raise NotTraced("gets a float that its dtype has not")
+    if t in SYMBOLIC and narrow and (kind in "biu" or t is not torch.SymInt):
+        raise NotTraced("gets a number that varies, which its dtype may not have")
 
 
-def _check_numbers(args: list, kwargs: dict) -> None:
-    """Checks numbers that PyTorch converts to the dtypes of the arrays beside them."""
-    values = [*args, *kwargs.values()]
-    for dtype in {a.dtype for a in arrays_in(values)}:
-        for v in values:
-            check_number(v, dtype)
+def _check_numbers(args: list, kwargs: dict, answer: Any) -> None:
+    """Checks numbers that PyTorch converts to the dtype of the result."""
+    for v in (*args, *kwargs.values()):
+        check_number(v, answer.dtype)
 
 
-_CHECKS: Mapping[str, Callable[[list, dict], None]] = MappingProxyType(dict.fromkeys(["clip"], _check_numbers))
+def _check_decimals(args: list, kwargs: dict, answer: Any) -> None:
+    """Checks that ints keep all their digits: PyTorch does not round ints."""
+    decimals = args[1] if len(args) > 1 else kwargs.get("decimals", 0)
+    if answer.dtype.kind in "iu" and not (type(decimals) is int and decimals >= 0):
+        raise NotTraced("rounds ints")
+
+
+_CHECKS: Mapping[str, Callable[[list, dict, Any], None]] = MappingProxyType(
+    {
+        **dict.fromkeys(["clip", "where", "full_like", "nan_to_num"], _check_numbers),
+        **dict.fromkeys(["round", "around"], _check_decimals),
+    }
+)

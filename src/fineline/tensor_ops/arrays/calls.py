@@ -24,7 +24,7 @@ from fineline.numpy_support import np
 from fineline.objects import c_calls
 from fineline.tables import attributes
 from fineline.tensor_ops.arrays import samples, traced
-from fineline.tensor_ops.arrays.arguments import arrays_in, check_arguments
+from fineline.tensor_ops.arrays.arguments import arrays_in, check_arguments, check_number
 from fineline.tensor_ops.arrays.constants import FUNCTIONS as FOLDED
 from fineline.tensor_ops.arrays.constants import METHODS as FOLDED_METHODS
 from fineline.tensor_ops.arrays.constants import SHARING, computed, ruled, tensor_from
@@ -63,8 +63,8 @@ def _compute(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     # A call that writes into an operand, as by a positional ``out``, raises.
     like.protect()
     answer = like.answer(called, given, named)
-    check_arguments(row, args, kwargs)
     _check(like, answer)
+    check_arguments(row, args, kwargs, answer)
     traced.begin(interp)
     return _deliver(interp, like, answer, run(interp, row, fn, args, kwargs))
 
@@ -237,6 +237,8 @@ def _set_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
         raise NotTraced(f"writes a {type(given[1]).__name__}")
     elif sample.dtype.kind in "biu" and type(given[1]) is float:
         raise NotTraced("writes a float into ints")
+    else:
+        check_number(value, sample.dtype)
     traced.begin(interp)
     t = traced.tensor_of(interp, target)
     item = _apart(interp, traced.tensor_of(interp, value), t) if type(value) is np.ndarray else value.item() if is_a(value, np.generic) else value
