@@ -109,6 +109,42 @@ def floats_written_into_a_dtype(x, s):
     return a, b, np.full_like(a, s), np.full_like(b, s)
 
 
+@table.snippet(breaks=True, min_graphs=0, args=lambda k: (torch.tensor([[1e8], [1.0 + k], [-1e8]]),), recompiles=range(4), twins=BROKEN)
+def targets_of_another_dtype(x):
+    a = x.numpy()
+    out = [np.zeros(1) for _ in range(4)]
+    np.sum(a, axis=0, out=out[0])
+    a.mean(axis=0, out=out[1])
+    np.add(a[0], a[1], out=out[2])
+    out[3] += a[1]
+    return out
+
+
+@table.snippet(breaks=True, min_graphs=0, args=lambda k: (torch.ones(3) + k,), recompiles=range(4), twins=BROKEN)
+def other_byte_orders(x):
+    a = x.numpy()
+    b = a.astype(">f4"), np.zeros_like(a, dtype=">i4"), np.array(a, dtype=">f4"), np.full_like(a, 2, dtype=">f8")
+    return [(c.dtype.str, c.tolist()) for c in b], a.astype("<f4") * 2
+
+
+# NumPy warns of invalid powers; PyTorch does not.
+def bases(k: int) -> tuple:
+    return torch.tensor([-np.inf, np.inf, 2.0 + k]), torch.tensor([-0.0, 0.0, np.inf, 2.0 + k])
+
+
+@table.snippet(max_graphs=1, args=bases, twins=TWINS, tolerance=1e-6)
+def powers(x, y):
+    a, b, s = x.numpy(), y.numpy(), x.numpy().min()
+    of_infinity = [np.power(a, e) for e in (-0.5, -1.0, 3.0, 2)], a**-0.5, s**0.5, s**-0.5, s**2
+    return of_infinity, [np.power(b, e) for e in (0.5, 1.0, 3.0, np.float32(0.5), 2)], b**0.5, b**b
+
+
+@table.snippet(breaks=True, min_graphs=0, args=lambda k: (*bases(k), -k / 2, torch.tensor([0.5])), calls=4, recompiles=range(4), twins=BROKEN)
+def powers_that_vary(x, y, e, half):
+    a, b, h = x.numpy(), y.numpy(), half.numpy()
+    return a**e, np.power(b, h), np.power(b, h[0]), np.power(a.min(), 0.5), np.power(b, np.array(0.5)), b**h.max()
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_array_arguments(program: Program, twin: str) -> None:
     check(program, twin)

@@ -60,6 +60,8 @@ def _compute(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     called, fn = fn, ufunc
     if type(called) is MethodDescriptorType and is_a(given[0], np.generic):
         called, given = getattr(given[0], called.__name__), given[1:]
+    if called is np.power and is_a(given[0], np.generic):
+        raise NotTraced("of a scalar gives something else than the operator")
     # A call that writes into an operand, as by a positional ``out``, raises.
     like.protect()
     answer = like.answer(called, given, named)
@@ -74,7 +76,7 @@ def _check(like: Samples, answer: Any) -> None:
     if type(answer) in (list, tuple):
         for part in answer:
             _check(like, part)
-    elif not is_a(answer, (np.ndarray, np.generic)) or answer.dtype.name not in traced.TORCH_DTYPES:
+    elif not is_a(answer, (np.ndarray, np.generic)) or answer.dtype.name not in traced.TORCH_DTYPES or not answer.dtype.isnative:
         raise NotTraced(f"gives a {type(answer).__name__}")
     elif is_a(answer, np.ndarray) and answer.size and not answer.flags.writeable and like.owner(answer) is None:
         raise NotTraced("gives an array that may not be written")
@@ -195,6 +197,9 @@ def _into(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     value = _compute(interp, fn, args, kwargs)
     if not is_a(value, np.ndarray) or value.shape != target.shape or not np.can_cast(value.dtype, target.dtype, "same_kind"):
         raise NotTraced("writes an array of another dtype or other sizes")
+    if value.dtype != target.dtype and type(fn) is not np.ufunc:
+        # Functions that reduce compute in the dtype of the target.
+        raise NotTraced("writes into an array of another dtype than the result's")
     _write(interp, target, value)
     return target
 

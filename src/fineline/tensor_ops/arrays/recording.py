@@ -126,7 +126,12 @@ def _run_ufunc(interp: Interp, fn: Any, args: list, kwargs: dict) -> Tensor:
     if not all([dtype.name in TORCH_DTYPES for dtype in loop]):
         raise NotTraced(f"computes in {', '.join([dtype.name for dtype in loop])}")
     op = OPERATORS.get(fn)
-    operands = [_operand(interp, a, dtype, op is not None) for a, dtype in zip(args, loop, strict=False)]
+    # PyTorch computes some powers, such as those of -0.5, by other functions if the exponent is a number.
+    numbers = (op is not None, op is not None)
+    if fn is np.power:
+        args = [args[0], _exponent(args[1])]
+        numbers = (True, _is_exact(interp, *args))
+    operands = [_operand(interp, a, dtype, number) for a, dtype, number in zip(args, loop, numbers, strict=False)]
     if not any([is_a(a, Tensor) for a in operands]):
         raise NotTraced("gets no array")
     if op is not None:
@@ -135,6 +140,22 @@ def _run_ufunc(interp: Interp, fn: Any, args: list, kwargs: dict) -> Tensor:
     with Recording(interp):
         result = impl(*operands)
     return _to(interp, result, loop[-1].name)
+
+
+def _exponent(v: Any) -> Any:
+    """Returns the exponent that NumPy computes with: one item of 0.5 for all powers is a square root, which -inf and -0.0 have another one of."""
+    if type(v) is np.ndarray and (v.ndim == 0 or v.shape[-1] == 1):
+        raise NotTraced("gets an exponent that may make it a square root")
+    return 0.5 if is_a(v, np.generic) and v == 0.5 else v
+
+
+def _is_exact(interp: Interp, base: Any, exponent: Any) -> bool:
+    """Returns whether PyTorch and NumPy compute powers of this number of Python alike for infinities and zeros too."""
+    found = interp.tensors.arrays.traced.get(base)
+    if found is not None and found.scalar:
+        # Python's operator on a scalar of NumPy is C's pow.
+        return type(exponent) in (int, torch.SymInt)
+    return type(exponent) in (int, torch.SymInt) or (type(exponent) is float and exponent in (0.5, 1.0, 2.0))
 
 
 def _kind(a: Any) -> Any:
