@@ -75,11 +75,14 @@ def indices_apart(x, n):
 
 @table.snippet(breaks=True, min_graphs=0, args=doubles, recompiles=range(4), twins=BROKEN)
 def methods_of_scalars(x, i):
-    s, n, c = x.numpy().sum(), i.numpy().max(), (x.numpy() * 1j).sum()
-    return (
-        s.item(), s.tolist(), s.__float__(), s.__int__(), s.__bool__(), c.conj(), s.view(np.int64), s.tobytes(), divmod(s, 2), n.item(), c.item(),
-        n.__index__(), divmod(7, s), s.__round__(1), n.tobytes(), s.dot(2), s.astype(np.int8), s.__divmod__(2), s.is_integer(), s.clip(0, 1),
+    # Each gets a scalar that no graph break has made yet.
+    of_floats = (
+        lambda s: s.item(), lambda s: s.tolist(), lambda s: s.__float__(), lambda s: s.__int__(), lambda s: s.__bool__(), lambda s: s.conj(),
+        lambda s: s.view(np.int64), lambda s: s.tobytes(), lambda s: divmod(s, 2), lambda s: divmod(7, s), lambda s: s.__round__(1),
+        lambda s: s.dot(2), lambda s: s.astype(np.int8), lambda s: s.__divmod__(2), lambda s: s.is_integer(), lambda s: s.clip(0, 1),
     )  # fmt: skip
+    of_ints = (lambda n: n.item(), lambda n: n.__index__(), lambda n: n.tobytes(), lambda n: n.byteswap(), lambda n: n.__lshift__(2), lambda n: n.bit_count())
+    return [f(x.numpy().sum()) for f in of_floats], [f(i.numpy().max()) for f in of_ints]
 
 
 @table.snippet(breaks=True, min_graphs=0, args=doubles, recompiles=range(4), twins=BROKEN)

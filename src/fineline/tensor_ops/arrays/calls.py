@@ -152,7 +152,11 @@ def _of_scalar(interp: Interp, fn: Any, args: Any) -> Any:
     if type(fn) not in _METHOD_TYPES or not args:
         return fn
     found = interp.tensors.arrays.traced.get(args[0])
-    return getattr(args[0].dtype.type, fn.__name__, fn) if found is not None and found.scalar else fn
+    if found is None or not found.scalar:
+        return fn
+    if not hasattr(args[0].dtype.type, fn.__name__):
+        raise GraphBreak(getattr, (args[0], fn.__name__), None, "FL453", f"{describe(fn)} of a scalar in the graph, which has no such method")
+    return getattr(args[0].dtype.type, fn.__name__)
 
 
 def describe(fn: Any) -> str:

@@ -70,11 +70,10 @@ def _types_in(values: Any) -> set[type]:
     return set().union(*[_types_in(v) for v in values]) if type(values) in (list, tuple) else {type(values)}
 
 
-def run(interp: Interp, row: ArrayFunction | None, fn: Any, args: list, kwargs: dict) -> Any:
+def run(interp: Interp, row: ArrayFunction, fn: Any, args: list, kwargs: dict) -> Any:
     """Returns the tensor, or the list or tuple of tensors, that a NumPy function gives for arrays of the graph."""
-    if type(fn) is np.ufunc and (row is None or fn.signature is None):
+    if type(fn) is np.ufunc and fn.signature is None:
         return _run_ufunc(interp, fn, args, kwargs)
-    assert row is not None, "only ufuncs have no row"
     # The mode would see what the engine itself does with tensors.
     given = [_array(interp, a) for a in args]
     named = {k: torch_dtype(v) if k == "dtype" and v is not None else _array(interp, v) for k, v in kwargs.items()}
