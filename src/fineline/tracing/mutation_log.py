@@ -113,18 +113,17 @@ class DataWrites:
 class Reads:
     """What a hook reads when it runs, later than its capture: it must not change before the segment ends."""
 
-    __slots__ = ("cells", "names", "objects")
+    __slots__ = ("cells", "names")
 
-    def __init__(self, names: frozenset[str], cells: list[CellType], objects: bool) -> None:
-        # The names of the globals and attributes; whether there may be objects that others change.
-        self.names, self.objects = names, objects
+    def __init__(self, names: frozenset[str], cells: list[CellType]) -> None:
+        # The names of the globals, which are functions and modules, and of attributes.
+        self.names = names
         self.cells = [(cell, cell.cell_contents) for cell in cells]
 
     def changed(self, writes: frozenset[Write]) -> bool:
         """Returns whether one of ``writes``, or of a cell, has changed what the hook reads."""
-        for key in writes:
-            if key in self.names if type(key) is str else self.objects:
-                return True
+        if any([type(key) is str and key in self.names for key in writes]):
+            return True
         return any([contents(cell) is not value for cell, value in self.cells])
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import sys
 from typing import Any
 
 import pytest
@@ -10,11 +12,14 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from tests.language.torch.test_modes_around_calls import hidden
 from tests.oracle import Program, Table, check, t
 
 table = Table()
 FULL = {"fullgraph": True}
 SCALE = 3.0
+BY = {"a": 2.0}
+tests_own = sys.modules[__name__]
 
 
 def doubled(grad):
@@ -151,41 +156,6 @@ def scaled(by, g):
     return g * by
 
 
-@table.program(grad=True, recompiles=(1, 2), change={1: lambda s: s.update(by=5.0), 2: lambda s: s.update(by=6.0)}, options=FULL)
-def reads_what_changes_between_calls() -> Any:
-    state = {"by": 2.0}
-
-    def fn(x):
-        y = x * 2
-        y.register_hook(lambda g: g * state["by"])
-        return y * 3
-
-    return fn, state
-
-
-class Scaling(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.register_buffer("by", torch.full((4,), 2.0))
-        self.factor = 3.0
-
-    def forward(self, x):
-        y = self.layer(x)
-        y.register_hook(self.scale)
-        return y.relu()
-
-    def scale(self, grad):
-        return grad * self.by * self.factor
-
-
-@table.program(grad=True, calls=4, recompiles=(2,), change={1: lambda m: m.by.fill_(4.0), 2: lambda m: setattr(m, "factor", 5.0)}, options=FULL)
-def a_method_of_the_module() -> Any:
-    torch.manual_seed(0)
-    module = Scaling()
-    return module, module
-
-
 @table.snippet(grad=True, max_graphs=1, options=FULL | {"dynamic": True}, args=lambda i: (t(i, 3 + i, 4, grad=True),))
 def of_sizes_that_vary(x):
     n = x.shape[0]
@@ -314,6 +284,193 @@ def reads_an_attribute_that_is_set_after_it() -> Any:
     return fn, holder
 
 
+@table.program(grad=True, breaks=True, change={1: lambda s: s.update(by=5.0), 2: lambda s: s.update(by=6.0)})
+def reads_what_changes_between_calls() -> Any:
+    state = {"by": 2.0}
+
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda g: g * state["by"])
+        return y * 3
+
+    return fn, state
+
+
+class Scaling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("by", torch.full((4,), 2.0))
+        self.factor = 3.0
+
+    def forward(self, x):
+        y = self.layer(x)
+        y.register_hook(self.scale)
+        return y.relu()
+
+    def scale(self, grad):
+        return grad * self.by * self.factor
+
+
+@table.program(grad=True, calls=4, breaks=True, change={1: lambda m: m.by.fill_(4.0), 2: lambda m: setattr(m, "factor", 5.0)})
+def a_method_of_the_module() -> Any:
+    torch.manual_seed(0)
+    module = Scaling()
+    return module, module
+
+
+@table.snippet(grad=True, breaks=True)
+def reads_an_item_that_is_set_after_it(x):
+    y, by = x * 2, [2.0]
+    y.register_hook(lambda g: g * by[0])
+    by[0] = 5.0
+    return y * 3
+
+
+@table.snippet(grad=True, breaks=True)
+def reads_a_key_that_is_set_after_it(x):
+    BY["a"] = 2.0
+    y = x * 2
+    y.register_hook(lambda g: g * BY["a"])
+    BY["a"] = 5.0
+    return y * 3
+
+
+@table.program(grad=True, breaks=True)
+def a_method_that_it_calls_reads_what_is_set_after_it() -> Any:
+    class Holder:
+        def __init__(self) -> None:
+            self.by = 1.0
+
+        def scale(self, g):
+            return g * self.by
+
+    holder = Holder()
+
+    def fn(x):
+        holder.by = 2.0
+        y = x * 2
+        y.register_hook(lambda g: holder.scale(g))
+        holder.by = 4.0
+        return y * 3
+
+    return fn, holder
+
+
+def changed_before_the_backward_pass(hook: Any, change: Any, name: str) -> None:
+    """Adds a program that registers ``hook``, and calls ``change`` between the compiled call and the backward pass."""
+
+    def make(compile):
+        def inner(x, by):
+            y = x * 2
+            hook(y, by)
+            return y * 3
+
+        compiled, by = hidden(compile(inner)), Changing()
+
+        def fn(x):
+            by.reset()
+            y = compiled(x, by)
+            change(by)
+            y.sum().backward()
+            by.reset()
+            return y.detach(), x.grad.clone()
+
+        return fn, by
+
+    make.__name__ = name
+    table.program(raw=True, grad=True, breaks=True, backward=False)(make)
+
+
+class Changing:
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        global SCALE
+        SCALE = 3.0
+        self.by, self.items, self.later = 2.0, [2.0], None
+
+    def scale(self, g):
+        return g * self.by
+
+
+def set_scale(by):
+    global SCALE
+    SCALE = 7.0
+
+
+def set_items(by):
+    by.items[0] = 7.0
+
+
+def set_attribute(by):
+    by.by = 7.0
+
+
+def keep_a_setter(y, by):
+    factor = 2.0
+
+    def later():
+        nonlocal factor
+        factor = 7.0
+
+    by.later = later
+    y.register_hook(lambda g: g * factor)
+
+
+changed_before_the_backward_pass(lambda y, by: y.register_hook(lambda g: g * SCALE), set_scale, "a_global_before_the_backward_pass")
+changed_before_the_backward_pass(
+    lambda y, by: y.register_hook(lambda g: g * tests_own.SCALE), set_scale, "a_module_s_attribute_before_the_backward_pass"
+)
+changed_before_the_backward_pass(lambda y, by: y.register_hook(lambda g: g * by.items[0]), set_items, "an_item_before_the_backward_pass")
+changed_before_the_backward_pass(lambda y, by: y.register_hook(lambda g: g * by.by), set_attribute, "an_attribute_before_the_backward_pass")
+changed_before_the_backward_pass(
+    lambda y, by: y.register_hook(lambda g: g * getattr(by, "by")), set_attribute, "a_named_attribute_before_the_backward_pass"  # noqa: B009
+)
+changed_before_the_backward_pass(lambda y, by: y.register_hook(by.scale), set_attribute, "a_method_before_the_backward_pass")
+changed_before_the_backward_pass(keep_a_setter, lambda by: by.later(), "a_variable_before_the_backward_pass")
+
+
+@table.program(raw=True, grad=True, breaks=True, backward=False)
+def a_gradient_before_the_backward_pass(compile: Any) -> Any:
+    def inner(x, z):
+        y = x * 2
+        y.register_hook(lambda g: g * z.grad)
+        return y * 3
+
+    compiled = hidden(compile(inner))
+
+    def fn(x, z):
+        z.grad = torch.ones_like(z)
+        y = compiled(x, z)
+        z.grad = torch.full_like(z, 7.0)
+        y.sum().backward()
+        return y.detach(), x.grad.clone()
+
+    return fn
+
+
+def apart(g):
+    return torch.nn.functional.gelu(g) + math.pi
+
+
+@table.snippet(grad=True, max_graphs=1, tolerance=1e-6, options=FULL)
+def functions_of_modules_and_constants(x):
+    y, sizes = x * 2, (2, 3.0)
+    y.register_hook(lambda g, by=2.0: apart(g).to(torch.float32) * by * sizes[1] + torch.ones(sizes[0], 1, 1, dtype=torch.float32)[0])
+    return y * 3
+
+
+@table.snippet(grad=True, breaks=True)
+def assigned_after_a_graph_break(x):
+    y, by = x * 2, [2.0]
+    y.register_hook(lambda g: g * by[0])
+    z = y * 3 if y.sum() < 1e9 else y
+    by[0] = 5.0
+    return z
+
+
 @table.program(grad=True, breaks=True)
 def notes_gradients() -> Any:
     seen: list[Any] = []
@@ -408,7 +565,7 @@ class Mixing(nn.Module):
         y.register_hook(lambda g: self.mix(g) * n + g)
 
 
-@table.program(grad=True, max_graphs=1, options=FULL)
+@table.program(grad=True, breaks=True)
 def calls_a_module_with_parameters() -> Any:
     torch.manual_seed(0)
     module = Mixing()

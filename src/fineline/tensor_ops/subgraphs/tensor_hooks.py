@@ -1,36 +1,47 @@
 """Hooks on tensors, which autograd calls with their gradients.
 
 A hook on a tensor from before the segment is registered by the program, as the code does it: only a backward pass can tell when. A hook on a tensor
-that the graph makes is a node, and its function a sub-graph: compilers see it in the backward pass. It runs later than its capture, so what it
-reads must not change before the segment ends.
+that the graph makes is a node, and its function a sub-graph: compilers see it in the backward pass. It runs later than its capture, and no guard
+runs before it: only a hook that reads nothing that may change until then is a node.
 """
 
 from __future__ import annotations
 
+import builtins
+import dis
 import functools
+import sys
 import types
 from collections.abc import Mapping
-from types import CellType, CodeType, FunctionType, MappingProxyType
+from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from fineline.bytecode.code import CODES, global_names
+from fineline.bytecode.code import CODES
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import NotCapturable
 from fineline.frames.stub_frames import is_own
 from fineline.fx.hook_node import register_hook
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
+from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.mutation_log import Reads, Registration
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
 from fineline.tracing.subgraph_rules import HOOK
 
-_UNCHANGED = (FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.ModuleType, type, Tensor)
+# What a hook may find under the name of a global: code seldom assigns the name of a function again.
+_MEMBERS = (FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, type)
+# Functions by which code reads what its names do not tell.
+_READERS = (getattr, hasattr, setattr, delattr, vars, dir, globals, locals, eval, exec, __import__)
 _STORES = ("STORE_DEREF", "DELETE_DEREF")
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+# The attributes of a tensor that code from the registration of a hook to the backward pass does not change.
+_LASTING = {name for name in dir(Tensor) if name[0] != "_"} - {"data", "grad", "grad_fn", "is_leaf", "requires_grad", "retains_grad"}
 
 
 def _register(call: Call) -> Frame | None:
@@ -69,9 +80,9 @@ def _registered(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
 def _in_graph(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
     """Makes a node of a hook on a tensor that the graph makes; returns the handle."""
     interp, trace = call.interp, call.trace
-    held = _Held(hook)
-    reads = Reads(frozenset(held.names), held.cells, held.objects)
-    if reads.changed(trace.mutations.writes()) or not all([_settled(interp, cell) for cell in held.cells]):
+    held = _Held(interp, hook)
+    reads = Reads(frozenset(held.names), held.cells)
+    if reads.changed(trace.mutations.writes()):
         raise NotCapturable("it reads what changes in the code around it")
     bodies = Bodies(interp)
     grad = bodies.gradient(t)
@@ -94,26 +105,30 @@ def _called_at(call: Call) -> tuple[CodeType, int] | None:
 
 
 class _Held:
-    """What a hook holds and may read when it runs, without a look into objects."""
+    """The functions and variables that a hook reads when it runs.
 
-    def __init__(self, hook: Any) -> None:
+    Raises `NotCapturable` if it may read something that can change before the backward pass, when no guard runs: a global that is not a function,
+    an object's attribute, a container's item, or a variable that other code can assign.
+    """
+
+    def __init__(self, interp: Interp, hook: Any) -> None:
         self.names: set[str] = set()
         self.cells: list[CellType] = []
-        # Functions and cells that the segment may have made; whether there are objects that others may change.
+        # Functions and cells that the segment may have made.
         self.made: list[Any] = []
-        self.objects = False
+        self._interp = interp
         self._seen = IdentitySet()
         if type(hook) not in (FunctionType, types.MethodType, functools.partial):
             raise NotCapturable("it is no function")
         self._see(hook)
 
     def _see(self, v: Any) -> None:
-        if v in self._seen or (is_value(v) and type(v) is not tuple):
+        if v in self._seen:
             return
         self._seen.add(v)
         if type(v) is FunctionType:
             self.made.append(v)
-            if not (v.__module__ or "").startswith("torch."):
+            if not _is_torchs(v):
                 self._see_function(v)
         elif type(v) is types.MethodType:
             self.made.append(v)
@@ -127,14 +142,18 @@ class _Held:
         elif type(v) is tuple:
             for x in v:
                 self._see(x)
-        elif not is_a(v, _UNCHANGED):
-            self.objects = True
+        elif type(v) is types.BuiltinFunctionType and not is_value(v):
+            self._see(v.__self__)
+        elif any([v is reader for reader in _READERS]):
+            raise NotCapturable(f"it calls {v.__name__}, which may read what changes before the backward pass")
+        elif (is_a(v, type) and _is_users(v)) or (type(v) is types.ModuleType and not _is_constant(v)) or not _is_fixed(v):
+            raise NotCapturable(f"it holds a {type(v).__name__}, which may change before the backward pass")
 
     def _see_function(self, fn: FunctionType) -> None:
+        if fn.__dict__:
+            raise NotCapturable("it reads a function with attributes, which may change before the backward pass")
         self.names |= _names(fn.__code__)
-        for name in global_names(fn.__code__):
-            if name in fn.__globals__:
-                self._see(fn.__globals__[name])
+        self._see_code(fn, fn.__code__)
         for x in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
             self._see(x)
         for cell in fn.__closure__ or ():
@@ -142,8 +161,57 @@ class _Held:
                 self._see(cell.cell_contents)
             except ValueError:
                 raise NotCapturable("it reads a variable that has no value yet") from None
+            if not _settled(self._interp, cell):
+                raise NotCapturable("it reads a variable that other code may assign before the backward pass")
             self.cells.append(cell)
             self.made.append(cell)
+
+    def _see_code(self, fn: FunctionType, code: CodeType) -> None:
+        """Follows the globals that ``code``, the code of ``fn`` or code inside it, reads, and the attributes of modules among them."""
+        module: ModuleType | None = None
+        for i in dis.get_instructions(code):
+            if i.opname in _GLOBALS:
+                module = self._see_member(i.argval, fn.__globals__.get(i.argval, vars(builtins).get(i.argval)))
+            elif i.opname not in _ATTRIBUTES:
+                if i.opname == "IMPORT_NAME" or (module is not None and not _is_constant(module)):
+                    raise NotCapturable("it reads a module, which may change before the backward pass")
+                module = None
+            elif module is not None:
+                module = self._see_member(i.argval, vars(module).get(i.argval), _is_constant(module))
+            elif i.argval not in _LASTING:
+                raise NotCapturable(f"it reads the attribute {i.argval}, which may change before the backward pass")
+        for inner in code.co_consts:
+            if type(inner) is CodeType:
+                self._see_code(fn, inner)
+
+    def _see_member(self, name: str, v: Any, constant: bool = False) -> ModuleType | None:
+        """Follows the value of a global, or of a module's attribute; returns it if it is a module."""
+        if type(v) is ModuleType:
+            return v
+        if not (constant and is_value(v)) and not is_a(v, _MEMBERS):
+            raise NotCapturable(f"it reads the global {name}, which may change before the backward pass")
+        self._see(v)
+        return None
+
+
+def _is_torchs(fn: FunctionType) -> bool:
+    """Returns whether ``fn`` is one of PyTorch's functions, and not one that such a function has made around other values."""
+    module = fn.__module__ or ""
+    return module.startswith("torch.") and vars(sys.modules.get(module, builtins)).get(fn.__name__) is fn
+
+
+def _is_users(cls: type) -> bool:
+    return is_users_class(cls) and not str(cls.__module__).startswith("torch.") and cls.__module__ != "torch"
+
+
+def _is_constant(module: ModuleType) -> bool:
+    """Returns whether the names of ``module`` keep their values: nobody assigns them."""
+    return module.__name__.partition(".")[0] in ("torch", "math", "cmath", "operator")
+
+
+def _is_fixed(v: Any) -> bool:
+    """Returns whether nothing changes what a hook reads of ``v``; a tensor is read when the hook runs."""
+    return type(v) in PLAIN_TENSORS or type(v) in SYMBOLIC or is_value(v)
 
 
 def _names(code: CodeType) -> set[str]:
@@ -152,14 +220,19 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _settled(interp: Interp, cell: CellType) -> bool:
-    """Returns whether no frame under way can assign the variable in ``cell`` again."""
-    f = interp.frame
+    """Returns whether no code can assign the variable in ``cell`` again.
+
+    That is known only of a variable of a frame under way: of others, the functions that may assign it are not at hand.
+    """
+    f, owned = interp.frame, False
     while f is not None:
         for name, v in zip(f.info.slots, f.local, strict=False):
-            if v is cell and not _is_final(f, name):
-                return False
+            if v is cell:
+                if not _is_final(f, name):
+                    return False
+                owned = owned or name in f.info.code.co_cellvars
         f = f.back
-    return True
+    return owned
 
 
 def _is_final(f: Frame, name: str) -> bool:
