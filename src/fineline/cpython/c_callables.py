@@ -207,7 +207,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "one_by_one": "accumulate dropwhile filterfalse groupby starmap takewhile",
             "makes_iterators": "tee",
         },
-        bisect: {"pure deep one_by_one sorts": "bisect_left bisect_right"},
+        bisect: {"pure deep one_by_one sorts keyed": "bisect_left bisect_right"},
         heapq: {
             "mutator deep one_by_one sorts": "_heapify_max _heappop_max _heapreplace_max heapify heapify_max heappop heappop_max "
             "heappush heappush_max heappushpop heappushpop_max heapreplace heapreplace_max",

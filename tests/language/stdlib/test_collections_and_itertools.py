@@ -500,6 +500,16 @@ def a_heap_from_outside(x, heap):
     return x * least, heapq.heappushpop(heap, 0), heapq.heapreplace(heap, 3)
 
 
+@table.program(recompiles=(1, 2), change={1: lambda s: s.append(2), 2: lambda s: s.append(3)})
+def bisect_with_a_key_that_reads_what_changes() -> Any:
+    least = [1]
+
+    def fn(x):
+        return x * bisect.bisect_left(range(9), 1, key=lambda k: k >= least[-1])
+
+    return fn, least
+
+
 @table.snippet(args=lambda place: (t(place), place), calls=6, recompiles=range(6), min_graphs=0, breaks=True)
 def a_number_that_varies_among_sorted_ones(x, n):
     numbers = [1, 3, 5]
