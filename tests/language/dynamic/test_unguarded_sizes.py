@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -250,6 +253,40 @@ for layout in SPARSE:
 
     steps = [Step(k, args=given) for k in range(4)]
     table.programs.append(Program(layout, lambda fn=compressed: fn, steps, frozenset({1, 2, 3}), min_graphs=0, breaks=True, twins=WITHOUT_AOT))
+
+
+@fineline.allow_in_graph
+def by_a_callback(x):
+    return x.new_zeros(int(re.sub("a", lambda m: str(int(x.sum())), "a")))
+
+
+@fineline.allow_in_graph
+def by_a_default(x):
+    return x.new_zeros(int(re.sub("a", lambda m, *, of=x: str(int(of.sum())), "a")))
+
+
+@fineline.allow_in_graph
+def by_a_cached_function(x):
+    @functools.lru_cache(None)
+    def total():
+        return int(x.sum())
+
+    return x.new_zeros(total())
+
+
+@fineline.allow_in_graph
+def by_a_key(x):
+    return x.new_zeros(bisect.bisect_left(range(20), 1, key=lambda k: k >= int(x.sum())))
+
+
+for called in (by_a_callback, by_a_default, by_a_cached_function, by_a_key):
+
+    def sized(x: Tensor, called: Any = called) -> Any:
+        y = called(x)
+        return y.shape[0], y.numel() * x
+
+    steps = [Step(k, args=numbers) for k in range(4)]
+    table.programs.append(Program(called.__name__, lambda fn=sized: fn, steps, frozenset(range(1, 4)), min_graphs=0, breaks=True, twins=WITHOUT_AOT))
 
 
 @table.snippet(min_graphs=0, breaks=True, twins=WITHOUT_AOT)

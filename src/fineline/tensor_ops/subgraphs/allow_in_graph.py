@@ -43,7 +43,7 @@ from fineline.tracing.segment_trace import SegmentTrace
 MOST_CHANGES = 3
 # The most objects among which a tensor is looked for.
 MOST_SEARCHED = 10_000
-_FUNCTIONS = frozenset({FunctionType, ModuleType, type, LRU_TYPE})
+_WITHOUT_TENSORS = frozenset({ModuleType, type})
 
 
 class OpaqueCall:
@@ -175,7 +175,7 @@ def _may_reach_tensor(values: list) -> bool:
     while ahead:
         value = ahead.pop()
         t = type(value)
-        if value in seen or t in _FUNCTIONS or t in SINGLETONS or t in VALUES:
+        if value in seen or t in _WITHOUT_TENSORS or t in SINGLETONS or t in VALUES:
             continue
         if len(seen) > MOST_SEARCHED or is_a(value, Tensor):
             return True
@@ -185,7 +185,12 @@ def _may_reach_tensor(values: list) -> bool:
         elif is_a(value, dict):
             ahead += [*dict.keys(value), *dict.values(value)]
         elif t in BOUND:
-            ahead.append(value.__self__)
+            ahead += [value.__self__, getattr(value, "__func__", None)]
+        elif t is FunctionType:
+            ahead += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+            ahead += [cell.cell_contents for cell in value.__closure__ or () if contents(cell) is not EMPTY]
+        elif t is LRU_TYPE:
+            ahead.append(getattr(value, "__wrapped__", None))
         elif not is_a(value, (SimpleNamespace, *PINNED)) and not is_plain_class(t):
             return True
         if t is SimpleNamespace or (is_users_class(t) and t.__dictoffset__):
