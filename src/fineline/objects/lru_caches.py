@@ -118,7 +118,9 @@ def call_cached(call: Call) -> Frame | None:
         if not interp.backing.real:
             caller = trace.pin(_Later(fn), fn.__name__).value
     result = entry.__get__(fn, LRU_TYPE)
-    trace.mutations.note_hit(caller, args, kwargs)
+    # In an opaque call, its node makes the call of the cached function.
+    if interp.nested.opaque is None:
+        trace.mutations.note_hit(caller, args, kwargs)
     return call.finish(trace.read(result, trace.guards.access(src, "member", entry, result)))
 
 

@@ -76,5 +76,6 @@ def _done(interp: Interp, f: Frame, value: Any, then: Delivery | None, code: Cod
     inlined.note(value, code)
     # A hit in the outer cache looks up no inner caches.
     del mutations.hits[hits:]
-    mutations.note_hit(*hit)
+    if interp.nested.opaque is None:
+        mutations.note_hit(*hit)
     return interp.finish(f, value, then)

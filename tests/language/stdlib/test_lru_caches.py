@@ -36,6 +36,21 @@ def tensor_of_constants() -> Any:
     return fn
 
 
+@table.program(calls=4, twins=NOT_STRICT)
+def in_a_function_that_is_one_node() -> Any:
+    @functools.lru_cache(None)
+    def doubled(n):
+        return n * 2
+
+    @fineline.allow_in_graph
+    def scaled(x):
+        return x * doubled(x.dim())
+
+    # A capture on fakes fills the cache, and the program's first call is a hit.
+    doubled(2)
+    return lambda x: (scaled(x) + 1, tuple(doubled.cache_info()))
+
+
 @table.program(max_graphs=1)
 def object_of_constants() -> Any:
     @functools.lru_cache
