@@ -206,6 +206,34 @@ def a_hook_that_draws_no_gradient_of_its_own(x):
     return a * b
 
 
+def halved(g, by=2):
+    return g[: len(g) // by]
+
+
+def registered(x, hook):
+    y = x * 2
+    y.register_hook(hook)
+    return y * 3
+
+
+# AOTAutograd traces the backward pass, and fails on such a hook then.
+@table.program(raw=True, grad=True, max_graphs=3, backward=False, twins=("captured", "reference", "borders", "limit1", "fake", "dynamic", "strict"))
+def errors_name_the_hook(compile: Any) -> Any:
+    hooks = halved, lambda g: g[:1], functools.partial(halved, by=2)
+    compiled = [hidden(compile(functools.partial(registered, hook=hook))) for hook in hooks]
+
+    def fn(x):
+        texts = []
+        for one in compiled:
+            try:
+                one(x).sum().backward()
+            except RuntimeError as e:
+                texts.append(str(e))
+        return texts
+
+    return fn
+
+
 # -- such hooks that no graph holds ------------------------------------------------------------------------------------
 @table.snippet(grad=True, breaks=True)
 def reads_a_variable_that_is_assigned_later(x):

@@ -92,7 +92,9 @@ def _in_graph(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
     _, nodes = bodies.lifted()
     graph = bodies.module(body, "hook")
     part = trace.recorder.part("hook", graph)
-    interp.tensors.keep(interp, register_hook, "call_function", register_hook, (trace.to_fx(t), part, *nodes), {}, None)
+    # Autograd's own word for a hook without a name, such as a partial.
+    name = getattr(hook, "__name__", "<unknown>")
+    interp.tensors.keep(interp, register_hook, "call_function", register_hook, (trace.to_fx(t), name, part, *nodes), {}, None)
     made = Registration(t, "register_hook", hook, _registered(call, t, hook), _called_at(call))
     made.node, made.reads = next(reversed(trace.recorder.graph.nodes)), reads
     trace.mutations.hooks.add(made)
