@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import threading
 from collections.abc import Iterator
 from operator import attrgetter
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
@@ -191,9 +193,13 @@ def _may_reach_tensor(values: list) -> bool:
             ahead += [cell.cell_contents for cell in value.__closure__ or () if contents(cell) is not EMPTY]
         elif t is LRU_TYPE:
             ahead.append(getattr(value, "__wrapped__", None))
-        elif not is_a(value, (SimpleNamespace, *PINNED)) and not is_plain_class(t):
+        elif t is functools.partial:
+            ahead += [value.func, value.args, value.keywords]
+        elif not is_a(value, (SimpleNamespace, threading.local, *PINNED)) and not is_plain_class(t):
             return True
-        if t is SimpleNamespace or (is_users_class(t) and t.__dictoffset__):
+        if is_a(value, threading.local):
+            ahead.append(threading.local.__getattribute__(value, "__dict__"))
+        elif t is SimpleNamespace or (is_users_class(t) and t.__dictoffset__):
             ahead.append(object.__getattribute__(value, "__dict__"))
     return False
 
