@@ -63,6 +63,19 @@ def test_every_row_is_named_by_why():
             assert (decided.verb, decided.scope) == (verb, "region"), (rule, decided)
 
 
+def test_a_mark_of_pytorchs_on_an_operator_hides_no_rule():
+    """Libraries mark operators of PyTorch's: tensordict marks `torch._foreach_copy_` where it is imported."""
+    torch._dynamo.allow_in_graph(torch.sinh)
+    try:
+        policy = Policy(disable=torch.sinh)
+        assert fineline.why(torch.sinh).scope == "built-in" and fineline.why(torch.sinh, policy=policy).verb == "disable"
+        compiled = fineline.compile(lambda x: torch.sinh(x + 1) * 2, backend="eager", policy=policy)
+        compiled(torch.ones(2))
+        assert "FL400 torch.sinh" in str(fineline.report(compiled))
+    finally:
+        torch._dynamo.trace_rules._allowed_callable_ids.remove(id(torch.sinh))
+
+
 def test_every_row_has_a_substitute():
     """... which is captured in its place, with the right result."""
 

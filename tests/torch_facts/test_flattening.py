@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,31 @@ ORDER = ["inner"]
 
 class Mode(enum.Enum):
     FAST = 1
+
+
+class ByProperty(enum.Enum):
+    FAST = 1
+
+    @property
+    def scale(self) -> int:
+        return len(ORDER)
+
+
+class ByEnumsProperty(enum.Enum):
+    FAST = 1
+
+    @enum.property
+    def scale(self) -> int:
+        return len(ORDER)
+
+
+class ByDescriptor(enum.Enum):
+    FAST = 1
+    scale = functools.cached_property(lambda self: len(ORDER))
+
+
+class ByList(enum.Enum):
+    FAST = [1]
 
 
 class Wrapper(Tensor):
@@ -86,6 +112,8 @@ MORE = {
     "write": (counted, {}),
     "exception": (caught, {"scale": 1}),
     "object": (lambda self: (["inner"], self.scale), {"scale": SimpleNamespace(n=1)}),
+    **{f"enum {kind.__name__}": (lambda self: (["inner"], self.scale), {"scale": kind.FAST}) for kind in (ByProperty, ByEnumsProperty, ByDescriptor, ByList)},
+    "identity": (lambda self: (["inner"], self.inner is self.scale), {"scale": torch.ones(1)}),
     "numbers of a tensor": (lambda self: (["inner"], self.inner.shape), {}),
     "truth of a tensor": (lambda self: (["inner"], not self.scale), {"scale": torch.ones(1)}),
     "tensor in the context": (lambda self: (["inner"], self.scale), {"scale": torch.ones(1)}),

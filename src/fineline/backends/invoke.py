@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from torch.utils._device import DeviceContext
 
 from fineline.backends.eager import opened
+from fineline.backends.lock import without_collections
 from fineline.backends.registry import Backend
 from fineline.errors import BackendFailed
 
@@ -39,8 +40,9 @@ def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[ob
 def undisturbed() -> Iterator[None]:
     """Restores random state and grad mode after the block, and hides the block from user function modes."""
     python_state = random.getstate()
-    cpu_state = torch.default_generator.get_state()
-    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    with without_collections():
+        cpu_state = torch.default_generator.get_state()
+        cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     grad_mode = torch.is_grad_enabled()
     with _without_function_modes():
         try:

@@ -8,9 +8,11 @@ implementation) may wait for another thread that compiles; therefore waiting has
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, TypeVarTuple
 
 from fineline.tables import attributes
@@ -53,3 +55,19 @@ class TracerLock:
 
 
 TRACERS = TracerLock()
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Lets no garbage be collected in the block, which reads the state of a random generator.
+
+    PyTorch holds the generator's lock while it makes the tensor with the state. A collection at that moment may close a Python generator that
+    a capture has run, which reads the state too: the thread would wait for itself.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

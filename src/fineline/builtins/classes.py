@@ -72,8 +72,8 @@ def _isinstance(call: Call) -> Frame | None:
         stack = [classes]
         while stack:
             c = stack.pop()
-            if is_a(c, tuple):
-                stack.extend(c)
+            if is_a(c, (tuple, types.UnionType)):
+                stack.extend(_members(c))
             elif is_a(c, type) and not (type(c) is type and issubclass(kind, c)):
                 check = raw_lookup(type(c), "__instancecheck__")
                 _guard_check(trace, c, "__instancecheck__", check)
@@ -115,7 +115,14 @@ def _is_marked(obj: Any, classes: Any) -> bool:
     """Returns whether ``obj``, a stand-in, has the attribute by which tensors of other classes are parameters or buffers."""
     if not is_a(obj, torch.Tensor):
         return False
-    return any([bool(obj.__dict__.get(_MARKS[c])) for c in (classes if is_a(classes, tuple) else (classes,)) if c in _MARKS])
+    if is_a(classes, (tuple, types.UnionType)):
+        return any([_is_marked(obj, c) for c in _members(classes)])
+    return classes in _MARKS and bool(obj.__dict__.get(_MARKS[classes]))
+
+
+def _members(classes: tuple | types.UnionType) -> tuple:
+    """Returns the classes of a tuple, or of a union."""
+    return classes if is_a(classes, tuple) else classes.__args__
 
 
 def answers_class(trace: SegmentTrace, t: type) -> bool:

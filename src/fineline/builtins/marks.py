@@ -87,7 +87,7 @@ def _stands_in(call: Call) -> Frame | None:
 
 def _initialises(call: Call) -> Frame | None:
     reason = f"{call.fn.__qualname__} makes the parameters of a module, at its first call"
-    if breaks_here(call.interp.options.breaks) == "none":
+    if breaks_here(call.interp.options.breaks) != "any" and call.interp.declared("FL440") is None:
         call.interp.fail("FL440", reason, False)
     return call.run_eagerly("FL440", reason)
 

@@ -303,6 +303,8 @@ _PUSH_NOT = Delivery(_push_not)
 # A symbol is compared with each of at most so many keys; for a larger container it is specialized.
 MOST_COMPARED = 16
 _KEYS = frozenset({int, float, bool, str, type(None)})
+# Types of what may be, or contain, the size of a ragged dimension.
+MAY_BE_RAGGED = frozenset({torch.SymInt, torch.Size})
 # Types whose ``==`` compares only with their own kind, and runs no code of other objects.
 _OWN_KIND = frozenset({int, float, complex, bool, str, bytes, type(None), types.BuiltinFunctionType})
 # No number equals one of these.
@@ -330,10 +332,9 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
             return interp.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(interp.native(op, (a, b), None))
         return None
-    if torch.Size in (type(a), type(b)):
+    if type(a) in MAY_BE_RAGGED or type(b) in MAY_BE_RAGGED:
         _keep_ragged(op, a, b)
     if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
-        _keep_ragged(op, a, b)
         if type(a) in NUMBERS and type(b) in NUMBERS:
             if trace.deferred.numbers:
                 trace.deferred.settle(a)

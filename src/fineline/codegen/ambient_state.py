@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.fx import Graph
 
 from fineline.codegen.program_text import ProgramText
+from fineline.fx.graph_traits import GraphTraits
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
 from fineline.policy.scope_stack import SCOPE
 from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth, set_torch_function_state
+
+T = TypeVar("T")
 
 NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
 
@@ -54,6 +57,21 @@ def override_state(state: str) -> Iterator[None]:
     before = set_torch_function_state(state)
     try:
         yield
+    finally:
+        set_torch_function_state(before)
+
+
+def graphs_override_state(start: AmbientFacts, traits: GraphTraits) -> str:
+    """Returns the state of PyTorch's in which a graph is compiled and runs: classes whose ``__torch_function__`` the capture has run see no operator again."""
+    state = start.torch_function_state
+    return "SUBCLASSES_DISABLED" if state == "ENABLED" and traits.hides_operators else state
+
+
+def in_override_state(state: str, graph: Callable[..., T], *inputs: object) -> T:
+    """Calls a graph in this ``state`` of PyTorch's, as in `override_state`, at each call of a program."""
+    before = set_torch_function_state(state)
+    try:
+        return graph(*inputs)
     finally:
         set_torch_function_state(before)
 

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.bytecode.asynchronous import asynchronous, let_pass
+from fineline.codegen.ambient_state import graphs_override_state, in_override_state
 from fineline.codegen.error_mapping import as_user
 from fineline.codegen.random_draws import Generators, does_more, draw_lines, generators, may_fail
 from fineline.codegen.reconstructor import Reconstructor
@@ -92,7 +93,8 @@ def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list
         raise NotReconstructible(f"a check ({inexact}) in a graph with effects, which can't be raised as the code does")
     undone = [f"    {line}" for line in (*stand, *back.values())]
     # Only the uncompiled graph shows whether one of its operators raises: the user's code may handle the error, or not reach the operator.
-    raising = [f"    if failed and {r.constant(functools.partial(fails, gm), 'fails')}({inputs}):", "        failed = None", *undone]
+    failing = r.constant(functools.partial(fails, gm, graphs_override_state(trace.state.start, trace.recorder.traits)), "fails")
+    raising = [f"    if failed and {failing}({inputs}):", "        failed = None", *undone]
     modes = ["    modes.put_back()"] if trace.state.modes else []
     return [
         *[f"{name} = {text}" for name, text in before.items()],
@@ -112,10 +114,10 @@ def leaves(error: BaseException) -> bool:
     return not is_a(error, Exception) or asynchronous(error) is not None
 
 
-def fails(gm: GraphModule, *inputs: Any) -> bool:
+def fails(gm: GraphModule, override_state: str, *inputs: Any) -> bool:
     """Returns whether the uncompiled graph fails, too: then one of its operators raises, and the backend is not at fault."""
     try:
-        as_it_is(gm)(*inputs)
+        in_override_state(override_state, as_it_is(gm), *inputs)
     except Exception as e:
         let_pass(e)
         return True

@@ -17,7 +17,15 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
-from fineline.codegen.ambient_state import counted, in_state, override_state, put_back_in, restore_lines
+from fineline.codegen.ambient_state import (
+    counted,
+    graphs_override_state,
+    in_override_state,
+    in_state,
+    override_state,
+    put_back_in,
+    restore_lines,
+)
 from fineline.codegen.continuation import Continuation, with_keywords
 from fineline.codegen.deoptimization import RestOfCall, costs_little, emit_guarded_graph_call
 from fineline.codegen.programs import OwnParts, ProgramText, ResidualProgram, UnboundProgram
@@ -348,11 +356,6 @@ class ResidualWriter:
         # Compiled code would access the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled
 
-    def _override_state(self) -> str:
-        """Returns the state of PyTorch's in which the graph is compiled, where ``__torch_function__`` may see operators again, and runs."""
-        state = self.trace.state.start.torch_function_state
-        return "SUBCLASSES_DISABLED" if state == "ENABLED" and self.trace.recorder.traits.hides_operators else state
-
     def _static_fakes(self, examples: list) -> list:
         """Returns fakes as examples: compilers take the size of a ragged dimension as a symbol only, and make none of that of a real tensor."""
         try:
@@ -373,7 +376,7 @@ class ResidualWriter:
             several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
         compiled = remaking(compiled, remade, several) if remade or several else compiled
         if self.trace.recorder.traits.hides_operators:
-            compiled = functools.partial(_in_override_state, self._override_state(), compiled)
+            compiled = functools.partial(in_override_state, graphs_override_state(self.trace.state.start, self.trace.recorder.traits), compiled)
         call = r.constant(compiled, "graph")
         inputs = ", ".join([r.graph_input(src) for _, src in self.trace.recorder.inputs])
         taken = dict(outputs.names)
@@ -430,7 +433,7 @@ class ResidualWriter:
         constants = symbols.constants() if symbols is not None else 0
         try:
             kinds = self._kinds(examples)
-            with override_state(self._override_state()):
+            with override_state(graphs_override_state(self.trace.state.start, self.trace.recorder.traits)):
                 compiled: Callable = compile_graph(gm, examples, kinds)
         except BackendFailed as e:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
@@ -610,11 +613,6 @@ def _saves_data(trace: SegmentTrace) -> bool:
             # It may have written into what it got.
             tracked.update((node, *given))
     return False
-
-
-def _in_override_state(state: str, graph: Callable, *inputs: Any) -> Any:
-    with override_state(state):
-        return graph(*inputs)
 
 
 def _transforms(facts: AmbientFacts) -> bool:

@@ -383,15 +383,15 @@ def is_instance(obj: Any, classes: Any) -> bool:
     return is_a(classes, ABCMeta) and issubclass(type(obj), classes)
 
 
-def is_of_class(cls: type, obj: Any) -> bool:
+def is_of_class(cls: type, obj: Any, /) -> bool:
     """Works like ``type.__instancecheck__``, which asks no metaclass."""
-    if cls in type(obj).__mro__:
+    if is_a(obj, cls):
         return True
     try:
         said = obj.__class__
     except AttributeError:
         return False
-    return is_a(said, type) and said is not type(obj) and cls in said.__mro__
+    return is_a(said, type) and said is not type(obj) and any([base is cls for base in said.__mro__])
 
 
 def iterators(iterables: Any) -> tuple:

@@ -35,8 +35,8 @@ def apart(compiled: Callable[..., Any], gm: GraphModule, wrappers: bool) -> Call
     """
 
     def run(*inputs: Any) -> Any:
-        held = tuple([x for t in inputs if is_a(t, Tensor) for x in leaves_of(t)]) if wrappers else inputs
-        if not any_foreign(held) or not lie_on_each_other(held):
+        tensors = tuple([x for t in inputs if is_a(t, Tensor) for x in leaves_of(t)]) if wrappers else inputs
+        if not any_foreign(tensors) or not lie_on_each_other(tensors):
             return compiled(*inputs)
         # The graph may have got more outputs since it was made.
         gm.recompile()

@@ -45,9 +45,9 @@ from fineline.policy.decide import Rules
 from fineline.policy.rule import Rule
 from fineline.report.events import ShownRule
 from fineline.report.operator_counter import OperatorCounts
-from fineline.symbolic.arithmetic import stands_for_lengths
 from fineline.tensor_ops.backing import LiveBacking
 from fineline.tensor_ops.tensors import TensorOps
+from fineline.torch_facts.wrapper_subclasses import stands_for_lengths
 from fineline.tracing.capture_outcome import CaptureOutcome
 from fineline.tracing.eager_code import EagerCode
 from fineline.tracing.interp import Backing, CaptureHost, FrameCaller, InterpreterOptions, NestedCaptures

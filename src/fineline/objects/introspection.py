@@ -51,13 +51,24 @@ def find_cell(interp: Interp, cell: types.CellType) -> Any:
     """Returns the contents of a cell, or `EMPTY`; either is guarded if the cell existed before the segment."""
     if contents(cell) is not EMPTY:
         return load_cell(interp, cell)
-    if interp.trace.active and cell in interp.trace.sources and not interp.trace.mutations.wrote(cell):
-        interp.trace.guards.check(interp.trace.sources[cell], "predicate", (cell_is_empty, "is an empty cell"), "empty")
+    guard_presence(interp, cell)
     return EMPTY
+
+
+def guard_presence(interp: Interp, cell: types.CellType) -> None:
+    """Guards whether a cell that existed before the segment has contents, not what they are."""
+    trace = interp.trace
+    if trace.active and cell in trace.sources and not trace.mutations.wrote(cell):
+        check = (cell_is_empty, "is an empty cell") if cell_is_empty(cell) else (cell_is_full, "is a cell with contents")
+        trace.guards.check(trace.sources[cell], "predicate", check, check[1])
 
 
 def cell_is_empty(cell: types.CellType) -> bool:
     return contents(cell) is EMPTY
+
+
+def cell_is_full(cell: types.CellType) -> bool:
+    return contents(cell) is not EMPTY
 
 
 def _locals(call: Call) -> Frame | None:

@@ -91,7 +91,7 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
         builtins.sum: b.compensated_sum if CURRENT.compensates_sums else b.sum_,
         builtins.tuple: b.tuple_ if TUPLES_ASK_FOR_LENGTHS else b.tuple_of_items,
         builtins.zip: i.Zip,
-        type.__instancecheck__: lambda cls, obj, /: protocols.is_of_class(cls, obj),
+        type.__instancecheck__: protocols.is_of_class,
         collections.OrderedDict: c.ordered_dict,
         collections.defaultdict: c.default_dict,
         collections.deque: c.deque_,

@@ -18,6 +18,7 @@ from fineline.policy.selection_table import Table, defines
 from fineline.policy.selector import OBJECT, Selector, describe
 from fineline.policy.text_rules import TextRules
 from fineline.report.events import ShownRule
+from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.releases import APPLY, applied
 
 
@@ -77,7 +78,9 @@ class Rules:
                     break
         if rule is None and self._by_text:
             rule = self._text.decide(fn, t, args)
-        if rule is None and self.allowed_by_torch and id(args[0] if fn is APPLY and args else fn) in self.allowed_by_torch:
+        # On an operator of PyTorch's, the mark says nothing new, and must not hide the rules about operators: tensordict marks `_foreach_copy_`.
+        marked = self.allowed_by_torch and id(args[0] if fn is APPLY and args else fn) in self.allowed_by_torch
+        if rule is None and marked and classify_torch(fn) != "op":
             selector = Selector(OBJECT, "object", None, describe(fn))
             reason = "it carries the mark of torch._dynamo.allow_in_graph"
             rule = Rule("allow", selector, reason, "fineline/policy/decide.py", None, BUILT_IN)

@@ -16,6 +16,7 @@ from torch.utils._sympy.functions import BitwiseFn_bitwise_and, BitwiseFn_bitwis
 from fineline.frames.graph_breaks import DataDependentBranch
 from fineline.guards.postfix import LEAST_INTEGER, MOST_INTEGER
 from fineline.symbolic.floats import OPERATORS, PLAIN, WHOLE, hint
+from fineline.torch_facts.wrapper_subclasses import stands_for_lengths
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 NUMBERS = frozenset({int, float, bool}) | SYMBOLIC
@@ -35,11 +36,6 @@ MOST_PARTS = 200
 def _known(v: Any) -> Any:
     """Returns the value of a symbolic number that can have only one, and any other number as it is."""
     return settled(v) if type(v) in SYMBOLIC and not stands_for_lengths(v) and v.node.expr.is_number else v
-
-
-def stands_for_lengths(v: Any) -> bool:
-    """Returns whether ``v`` is the size of a ragged dimension: no number, but what stands for the lengths in a tensor."""
-    return type(v) is torch.SymInt and v.node.is_nested_int()
 
 
 def unknown(v: Any) -> bool:

@@ -94,9 +94,12 @@ def _has_code(value: Any) -> bool:
         return any([_has_code(x) for pair in value.items() for x in pair])
     if not is_a(value, enum.Enum):
         return False
-    held = [x for base in type(value).__mro__ if base.__module__ not in ("enum", "builtins") for x in vars(base).values()]
-    functions = [x.fget if is_a(x, property) else getattr(x, "__func__", x) for x in held if not is_a(x, enum.Enum)]
-    return any([is_a(x, FunctionType) and x.__module__ != "enum" for x in functions])
+    own = [x for base in type(value).__mro__ if base.__module__ not in ("enum", "builtins") for x in vars(base).values()]
+    answering = [x for x in own if hasattr(type(x), "__get__") and not is_a(x, enum.Enum)]
+    # Enum itself puts methods into each class, and, up to Python 3.11, a property without a function for a member.
+    return not all([getattr(getattr(x, "fget", None) or getattr(x, "__func__", x), "__module__", "") == "enum" for x in answering]) or not (
+        is_constant(value._value_) and not is_a(value._value_, (list, set, dict)) and all([name[0] == "_" for name in vars(value)])
+    )
 
 
 def _check(fn: FunctionType) -> None:

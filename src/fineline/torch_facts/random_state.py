@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fineline.backends.lock import without_collections
+
 RandomStates = list[tuple[Callable[[Any], Any], list[Tensor]]]
 
 
 def random_states() -> RandomStates:
     """Returns the states of the generators, each kind with the function that sets it."""
-    # PyTorch holds the generator's lock while it makes the tensor. A collection at that moment may close a generator that an earlier capture
-    # was running, which reads this state too: the thread would wait for itself.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collections():
         states: RandomStates = [(_set_cpu, [torch.default_generator.get_state()])]
-    finally:
-        if collects:
-            gc.enable()
-    if torch.cuda.is_initialized():
-        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+        if torch.cuda.is_initialized():
+            states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
     return states
 
 

@@ -368,7 +368,7 @@ def supported(t: Tensor) -> bool:
     """Returns whether guards and symbols can stand for the sizes and strides of a wrapper subclass's tensor: it is dense, or has a ragged dimension."""
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    return is_jagged(t) or (t.layout is torch.strided and not t.is_nested)
+    return is_jagged(t) or (t.layout is torch.strided and not t.is_nested and not is_ragged(t.shape))
 
 
 def is_jagged(t: object) -> bool:
@@ -387,8 +387,11 @@ def in_graphs(cls: Any) -> bool:
     return cls is NestedTensor and cls.__dict__["__torch_function__"] is _OF_JAGGED
 
 
-def is_ragged(number: Any) -> bool:
-    """Returns whether a size or stride is the one of a ragged dimension: not a number, but what stands for the lengths in a tensor."""
-    if type(number) in (tuple, torch.Size):
-        return any(map(is_ragged, number))
-    return type(number) is torch.SymInt and number.node.is_nested_int()
+def is_ragged(value: Any) -> bool:
+    """Returns whether a size or stride is the one of a ragged dimension, or a tuple contains one."""
+    return any(map(is_ragged, value)) if type(value) in (tuple, torch.Size) else stands_for_lengths(value)
+
+
+def stands_for_lengths(v: Any) -> bool:
+    """Returns whether ``v`` is the size of a ragged dimension: no number, but what stands for the lengths in a tensor."""
+    return type(v) is torch.SymInt and v.node.is_nested_int()

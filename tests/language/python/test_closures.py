@@ -391,7 +391,23 @@ def _set_again(state):
     globals()["DELETED"] = 1
 
 
-@table.program(calls=4, change={2: _set_again}, recompiles=(1, 2, 3), breaks=True, min_graphs=0)
+@table.program(calls=4, change={place: lambda state, place=place: state["set"](f"text {place}") for place in range(1, 4)}, max_graphs=1)
+def a_variable_that_is_deleted_whatever_it_contains():
+    v = "text"
+
+    def put(value):
+        nonlocal v
+        v = value
+
+    def fn(x):
+        nonlocal v
+        del v
+        return x * 2
+
+    return fn, {"set": put}
+
+
+@table.program(calls=4, change={2: _set_again}, recompiles=(1, 2, 3))
 def variables_that_are_deleted():
     v = 1
 

@@ -613,7 +613,7 @@ def marked(place: int) -> tuple:
 @table.program(args=marked, calls=4, recompiles=(1,), must_recompile=True)
 def parameters_and_buffers_by_their_marks():
     def fn(x, y):
-        told = isinstance(x, nn.Parameter), isinstance(y, (int, nn.Buffer)), isinstance(y, nn.Parameter)
+        told = isinstance(x, nn.Parameter), isinstance(y, (int, (str, nn.Buffer))), isinstance(y, nn.Parameter), isinstance(x, int | nn.Parameter)
         return (y * 2 if isinstance(y, nn.Buffer) else y * 3), told
 
     return fn

@@ -638,11 +638,23 @@ def made_in_inference_mode(x: Any) -> Any:
         return TwoTensor(x, x + 1)
 
 
+class Owner:
+    pass
+
+
+OWNER = Owner()
+
+
 class Owned(TwoTensor):
     """A weak reference of the class's own."""
 
     def __init__(self, a: Tensor, b: Tensor, *more: Any) -> None:
-        self.owner = weakref.ref(Owned)
+        super().__init__(a, b, *more)
+        self.owner = weakref.ref(OWNER)
+
+    @classmethod
+    def __torch_dispatch__(cls, fn: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        return cls(fn(args[0].a, *args[1:]), fn(args[0].b, *args[1:]))
 
     @staticmethod
     def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> Any:

@@ -14,7 +14,7 @@ from fineline.interp.opcodes import blocks as blocks  # its import registers its
 from fineline.objects.attribute_errors import LOAD_ATTR, LOAD_METHOD
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.attribute_writes import delete_attr, store_attr
-from fineline.objects.introspection import find_cell, global_value
+from fineline.objects.introspection import cell_is_empty, find_cell, global_value, guard_presence
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
 
@@ -121,7 +121,8 @@ def STORE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
 
 def DELETE_DEREF(interp: Interp, f: Frame, arg: int) -> None:
     cell = f.local[arg]
-    if find_cell(interp, cell) is EMPTY:
+    guard_presence(interp, cell)
+    if cell_is_empty(cell):
         raise _unbound(f, arg)
     _write_cell(interp, cell)
     del cell.cell_contents

@@ -18,9 +18,13 @@ from fineline.tensor_ops.arrays.traced import NotTraced
 
 def arrays_in(values: Any) -> list:
     """Returns the arrays and NumPy scalars among ``values`` and in lists and tuples among them."""
-    return [
-        a for v in values for a in (arrays_in(v) if type(v) in (list, tuple) else [v] if is_a(v, (np.ndarray, np.generic)) else [])
-    ]  # fmt: skip
+    found = []
+    for v in values:
+        if type(v) in (list, tuple):
+            found += arrays_in(v)
+        elif is_a(v, (np.ndarray, np.generic)):
+            found.append(v)
+    return found
 
 
 def check_arguments(row: ArrayFunction, args: list, kwargs: dict, answer: Any) -> None:
@@ -34,11 +38,11 @@ def check_number(value: Any, dtype: Any) -> None:
     """Raises if PyTorch may not convert a number of Python to ``dtype`` as NumPy does, or fails at another time."""
     t, kind, narrow = type(value), dtype.kind, dtype.itemsize < (16 if dtype.kind == "c" else 8)
     if t is int and kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-        raise NotTraced("gets an int that its dtype has not")
+        raise NotTraced("gets an int that does not fit its dtype")
     if t is float and kind in "fc" and math.isfinite(value) and abs(value) > float(np.finfo(dtype).max):
-        raise NotTraced("gets a float that its dtype has not")
+        raise NotTraced("gets a float that does not fit its dtype")
     if t in SYMBOLIC and narrow and (kind in "biu" or t is not torch.SymInt):
-        raise NotTraced("gets a number that varies, which its dtype may not have")
+        raise NotTraced("gets a number that varies, and may not fit its dtype")
 
 
 def _check_numbers(args: list, kwargs: dict, answer: Any) -> None:

@@ -168,8 +168,8 @@ def describe(fn: Any) -> str:
 # -- writing -----------------------------------------------------------------------------------------------------------
 def _write(interp: Interp, target: Any, value: Any) -> None:
     """Records a write of ``value``, an array of the same sizes that was just computed, into an array."""
-    t, computed_value = traced.tensor_of(interp, target), traced.tensor_of(interp, value)
-    interp.tensors.operator(interp, Tensor.copy_, [t, _apart(interp, computed_value, t, outside=False)], None, True)
+    t, source = traced.tensor_of(interp, target), traced.tensor_of(interp, value)
+    interp.tensors.operator(interp, Tensor.copy_, [t, _apart(interp, source, t, outside=False)], None, True)
 
 
 def _apart(interp: Interp, value: Tensor, target: Tensor, outside: bool = True) -> Tensor:

@@ -142,7 +142,7 @@ def _run_ufunc(interp: Interp, fn: Any, args: list, kwargs: dict) -> Tensor:
 
 
 def _exponent(v: Any) -> Any:
-    """Returns the exponent that NumPy computes with: one item of 0.5 for all powers is a square root, which -inf and -0.0 have another one of."""
+    """Returns the exponent that NumPy computes with: one item of 0.5 for all powers is a square root, which differs from a power at -inf and -0.0."""
     if type(v) is np.ndarray and (v.ndim == 0 or v.shape[-1] == 1):
         raise NotTraced("gets an exponent that may make it a square root")
     return 0.5 if is_a(v, np.generic) and v == 0.5 else v

@@ -8,7 +8,6 @@ runs before it: only a hook that reads nothing that may change until then is a n
 from __future__ import annotations
 
 import builtins
-import dis
 import functools
 import sys
 import types
@@ -171,17 +170,19 @@ class _Held:
     def _see_code(self, fn: FunctionType, code: CodeType) -> None:
         """Follows the globals that ``code``, the code of ``fn`` or code inside it, reads, and the attributes of modules among them."""
         module: ModuleType | None = None
-        for i in dis.get_instructions(code):
-            if i.opname in _GLOBALS:
-                module = self._see_member(i.argval, fn.__globals__.get(i.argval, vars(builtins).get(i.argval)))
-            elif i.opname not in _ATTRIBUTES:
-                if i.opname == "IMPORT_NAME" or (module is not None and not _is_constant(module)):
+        info = CODES[code]
+        for op, arg in info.instructions:
+            if op in _GLOBALS:
+                name = info.names[arg >> 1 if op == "LOAD_GLOBAL" else arg]
+                module = self._see_member(name, fn.__globals__.get(name, vars(builtins).get(name)))
+            elif op not in _ATTRIBUTES:
+                if op == "IMPORT_NAME" or (module is not None and not _is_constant(module)):
                     raise NotCapturable("it reads a module, which may change before the backward pass")
                 module = None
             elif module is not None:
-                module = self._see_member(i.argval, vars(module).get(i.argval), _is_constant(module))
-            elif i.argval not in _LASTING:
-                raise NotCapturable(f"it reads the attribute {i.argval}, which may change before the backward pass")
+                module = self._see_member(info.names[arg], vars(module).get(info.names[arg]), _is_constant(module))
+            elif info.names[arg] not in _LASTING:
+                raise NotCapturable(f"it reads the attribute {info.names[arg]}, which may change before the backward pass")
         for inner in code.co_consts:
             if type(inner) is CodeType:
                 self._see_code(fn, inner)
