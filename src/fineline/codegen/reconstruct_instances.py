@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 from fineline.codegen.program_text import ProgramText
-from fineline.codegen.reconstruct_builtins import dict_of
+from fineline.codegen.reconstruct_builtins import dict_of, insertions
 from fineline.exception_slots import ARGS, CAUSE, CONTEXT, DICT, SUPPRESS_CONTEXT, TRACEBACK
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.kinds import is_a, is_users_class
@@ -114,7 +114,7 @@ def _fill_container(r: ProgramText, name: str, v: Any) -> None:
     elif is_a(v, list) and len(v):
         r.lines.append(f"list.extend({name}, {r.pack(list.__iter__(v))})")
     elif is_a(v, set) and len(v):
-        r.lines.append(f"set.update({name}, {r.pack(set.__iter__(v))})")
+        r.lines.append(f"set.update({name}, {r.pack(insertions(set.__iter__(v)))})")
     elif is_a(v, bytearray) and len(v):
         r.lines.append(f"{r.constant(bytearray, 'bytearray')}.extend({name}, {bytes(v)!r})")
 

@@ -30,6 +30,7 @@ from fineline.codegen.continuation import Continuation, with_keywords
 from fineline.codegen.deoptimization import RestOfCall, costs_little, emit_guarded_graph_call
 from fineline.codegen.programs import OwnParts, ProgramText, ResidualProgram, UnboundProgram
 from fineline.codegen.random_draws import does_more, draw_lines, may_fail
+from fineline.codegen.reconstruct_builtins import order_of_insertion
 from fineline.codegen.reconstructor import Reconstructor
 from fineline.errors import BackendFailed
 from fineline.exception_slots import under
@@ -266,6 +267,7 @@ class ResidualWriter:
         elif gone:
             late.append(f"set.difference_update({target}, ({self.rebuild.items(gone)},))")
         if new:
+            new = order_of_insertion(new, w.before, gone, w.obj)
             late.append(f"set.update({target}, ({self.rebuild.items(new)},))")
 
     def _write_deque(self, w: Written, target: str, late: list[str]) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import fineline
 from tests.oracle import Program, Step, Table, check, t
 
 table = Table()
@@ -19,6 +20,26 @@ A, B, C = Thing(), Thing(), Thing()
 OUTSIDE = {A, B}
 # With one element: where two lie in a set depends on their addresses, and on what was discarded.
 ALONE = {A}
+
+
+@pytest.mark.parametrize("numbers", [(7, 15), (15, 7), (1, 9, 17), (17, 9, 1), (9, 1, 17), (3, 11, 19, 27), (-1, -2, 7)], ids=str)
+def test_the_order_of_a_set(numbers):
+    """The oracle compares sets as such."""
+    class Own(set):
+        pass
+
+    def fn(x, s, *numbers):
+        s.add(numbers[-1])
+        s.discard(100)
+        for n in numbers[:-1]:
+            s.add(n)
+        return x + 1, {n for n in numbers}, frozenset(numbers), Own(numbers)
+
+    compiled = fineline.compile(fn, backend="eager")
+    for start in ((), (), (31,), (23, 100), (23, 100)):
+        given, expected = set(start), set(start)
+        found, wanted = compiled(torch.ones(2), given, *numbers), fn(torch.ones(2), expected, *numbers)
+        assert [list(s) for s in (given, *found[1:])] == [list(s) for s in (expected, *wanted[1:])]
 
 
 @table.snippet(args=lambda place: (t(place), [A, B, C] if place != 1 else [A, B, A]), recompiles=(1, 2))
