@@ -814,6 +814,18 @@ def of_a_parameter() -> Any:
     return fn, layer
 
 
+@table.program(grad=True, calls=4, recompiles=(1, 2), change={1: lambda s: s.update(by=5.0), 2: lambda s: s.update(by=6.0)}, options=FULL)
+def keeps_what_changes_between_calls_by_a_default_argument() -> Any:
+    state = {"by": 2.0}
+
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda g, by=state["by"]: g * by)
+        return y * 3
+
+    return fn, state
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_hooks(program: Program, twin: str) -> None:
     check(program, twin)

@@ -60,7 +60,7 @@ def _register(call: Call) -> Frame | None:
     try:
         return call.finish(_in_graph(call, t, hook))
     except NotCapturable as e:
-        raise e.graph_break(call.fn, tuple(call.args), None, "a hook on a tensor that the graph makes is no graph") from None
+        raise e.graph_break(call.fn, tuple(call.args), None, "a graph can't contain this hook on a tensor that it makes") from None
 
 
 def _outside(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
@@ -146,13 +146,13 @@ class _Held:
         elif type(v) is types.BuiltinFunctionType and not is_value(v):
             self._see(v.__self__)
         elif any([v is reader for reader in _READERS]):
-            raise NotCapturable(f"it calls {v.__name__}, which may read what changes before the backward pass")
+            raise _changing(f"it calls {v.__name__}")
         elif (is_a(v, type) and _is_users(v)) or (type(v) is types.ModuleType and not _is_constant(v)) or not _is_fixed(v):
-            raise NotCapturable(f"it holds a {type(v).__name__}, which may change before the backward pass")
+            raise _changing(f"it holds a {type(v).__name__}")
 
     def _see_function(self, fn: FunctionType) -> None:
         if fn.__dict__:
-            raise NotCapturable("it reads a function with attributes, which may change before the backward pass")
+            raise _changing("it reads a function with attributes")
         self.names |= _names(fn.__code__)
         self._see_code(fn, fn.__code__)
         for x in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
@@ -163,7 +163,7 @@ class _Held:
             except ValueError:
                 raise NotCapturable("it reads a variable that has no value yet") from None
             if not _settled(self._interp, cell):
-                raise NotCapturable("it reads a variable that other code may assign before the backward pass")
+                raise _changing("it reads a variable that other code may assign")
             self.cells.append(cell)
             self.made.append(cell)
 
@@ -177,12 +177,12 @@ class _Held:
                 module = self._see_member(name, fn.__globals__.get(name, vars(builtins).get(name)))
             elif op not in _ATTRIBUTES:
                 if op == "IMPORT_NAME" or (module is not None and not _is_constant(module)):
-                    raise NotCapturable("it reads a module, which may change before the backward pass")
+                    raise _changing("it reads a module")
                 module = None
             elif module is not None:
                 module = self._see_member(info.names[arg], vars(module).get(info.names[arg]), _is_constant(module))
             elif info.names[arg] not in _LASTING:
-                raise NotCapturable(f"it reads the attribute {info.names[arg]}, which may change before the backward pass")
+                raise _changing(f"it reads the attribute {info.names[arg]}")
         for inner in code.co_consts:
             if type(inner) is CodeType:
                 self._see_code(fn, inner)
@@ -192,9 +192,14 @@ class _Held:
         if type(v) is ModuleType:
             return v
         if not (constant and is_value(v)) and not is_a(v, _MEMBERS):
-            raise NotCapturable(f"it reads the global {name}, which may change before the backward pass")
+            raise _changing(f"it reads the global {name}")
         self._see(v)
         return None
+
+
+def _changing(reads: str) -> NotCapturable:
+    """Returns the exception for a hook that ``reads`` what may change until it runs, when no guard is checked."""
+    return NotCapturable(f"{reads}, and what it finds there may change before the backward pass; a default argument of the hook keeps a value")
 
 
 def _is_torchs(fn: FunctionType) -> bool:
