@@ -335,12 +335,12 @@ class Freezer:
             storage = tensor.untyped_storage()
             # By address: the storage of a tensor that `torch.from_numpy` has made is another one than that of the array's own tensor.
             # Those of wrapper subclasses, and of zeros that stand for no memory, have no address.
-            address = 0 if is_traceable_wrapper_subclass(tensor) or tensor._is_zerotensor() else storage.data_ptr()
+            address = 0 if _is_wrapper(tensor) or tensor._is_zerotensor() else storage.data_ptr()
             where = (self.number(storage, ("storage", address or storage._cdata)), tensor.storage_offset(), tensor.stride())
         if tensor.layout == torch.sparse_coo:
             whole = tensor.coalesce()
             values: Any = (Bits(whole.indices().clone()), Bits(whole.values().clone()))
-        elif is_traceable_wrapper_subclass(tensor):
+        elif _is_wrapper(tensor):
             values = self.of_wrapper(tensor)
         elif tensor.is_meta or tensor.is_nested or not strided:
             values = None
@@ -364,6 +364,12 @@ class Freezer:
         # AOTAutograd gives a DTensor a tuple in place of a torch.Size.
         context = _as_tuples(context) if "device_mesh" in names else context
         return ("parts", tuple(names), *map(self.freeze, tensors), self.freeze(context))
+
+
+def _is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether a tensor consists of others and has no memory; also one whose class a program has replaced by one that knows nothing of them."""
+    lost = type(tensor).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
+    return lost or is_traceable_wrapper_subclass(tensor)
 
 
 def _as_tuples(context: Any) -> Any:

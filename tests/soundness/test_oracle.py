@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.oracle import Program, Step, compare, eager, run
 
@@ -149,3 +150,19 @@ def test_the_chain_of_an_exception_is_compared() -> None:
 
     assert compare(eager(sample), run(sample, lambda fn: fn)) == []
     assert compare(eager(sample), run(sample, flat))
+
+
+def test_a_wrapper_whose_class_is_replaced_is_compared() -> None:
+    class Other(torch.Tensor):
+        pass
+
+    def make() -> Any:
+        def fn(x: torch.Tensor) -> Any:
+            x.__class__ = Other
+            return x
+
+        return fn
+
+    sample = Program("replaced", make, [Step(0, lambda i: (TwoTensor(torch.ones(2), torch.ones(2)),))])
+    assert compare(eager(sample), run(sample, lambda fn: fn)) == []
+    assert compare(eager(sample), run(sample, lambda fn: lambda x: None))
