@@ -17,6 +17,7 @@ import inspect
 import io
 import logging
 import random
+import re
 import sys
 import warnings
 from collections import Counter
@@ -414,7 +415,8 @@ def differentiate(tensors: list[torch.Tensor], one_by_one: bool = False) -> str:
             torch.autograd.backward(unique, seeds)
         return f"{len(unique)} differentiated"
     except Exception as error:  # the same one must come from the compiled program
-        return f"{type(error).__name__}: {error}"
+        # PyTorch counts the ragged sizes that it makes, and names them in its errors.
+        return re.sub(r"\bj\d+\b", "j", f"{type(error).__name__}: {error}")
 
 
 def run(program: Program, compiler: Callable[[Any], Any], probe: Probe | None = None, count: Counting | None = None) -> list[Observation]:

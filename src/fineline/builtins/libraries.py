@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fineline.frames.frame import Frame
 from fineline.objects import c_calls
 from fineline.tracing.interp import Call, Handler
@@ -34,10 +37,16 @@ def reset_collector(self: Any, token: Any) -> None:
         self.context_var.reset(token)
 
 
+def all_true(valid: Tensor, error_message: str) -> Tensor:
+    """Returns the tensor whose truth PyTorch's function returns from 2.15 on: its callers branch on it, and a branch on a tensor can be in a graph."""
+    return torch._is_all_true(valid)
+
+
 _STAND_INS: Mapping[tuple[str, str], Callable] = MappingProxyType(
     {
         (_CAPTURING, "CompileableContextVar.set"): set_collector,
         (_CAPTURING, "CompileableContextVar.reset"): reset_collector,
+        ("torch.distributions.distribution", "_all_true_or_runtime_assert"): all_true,
     }
 )
 NAMES = frozenset(name for _, name in _STAND_INS)
