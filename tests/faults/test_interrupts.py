@@ -611,6 +611,8 @@ def _while_a_frame_is_shown(monkeypatch) -> None:
 
 def _while_a_setting_is_put_back(monkeypatch) -> None:
     settings = type(torch._inductor.config)
+    # From PyTorch 2.15 on, one function sets several, and returns the one that puts them back.
+    several = getattr(settings, "_set_raw_values", None)
     put = settings.__setattr__
 
     def put_slowly(self, name, value):
@@ -618,7 +620,13 @@ def _while_a_setting_is_put_back(monkeypatch) -> None:
             ring()
         put(self, name, value)
 
+    def set_and_put_slowly(self, changes, **options):
+        put_back = several(self, changes, **options)
+        return (lambda: (ring(), put_back())) if "fallback_random" in changes else put_back
+
     monkeypatch.setattr(settings, "__setattr__", put_slowly)
+    if several is not None:
+        monkeypatch.setattr(settings, "_set_raw_values", set_and_put_slowly)
 
 
 @pytest.mark.parametrize("kind", [Timeout, KeyboardInterrupt])
