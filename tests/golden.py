@@ -4,14 +4,15 @@ lines that it explains.
     make test ARGS="tests/models/test_zoo.py --write-golden"    writes those lines of tests/models/golden.json anew
     make test ARGS="--write-golden"                             writes all lines of both files
 
-On a later Python than 3.11, libraries have other code, and comprehensions no functions of their own: the lines that differ there have a file
-of their own beside each, such as golden-3.12.json, and are written there.
+On a later Python than 3.11, libraries have other code, and comprehensions no functions of their own; other releases of PyTorch have other code in
+Python. The lines that differ there have files of their own beside each, such as golden-3.12.json and golden-torch-2.15.json, and are written there.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import operator
 import os
 import sys
 from collections import Counter
@@ -76,10 +77,11 @@ def _key_of_program(name: str) -> str | None:
     return test if name in test else f"{test} {name}"
 
 
-def _own(file: Path) -> Path:
-    """Returns the file with the lines of this Python."""
-    major, minor = sys.version_info[:2]
-    return file if (major, minor) == BASE else file.with_stem(f"{file.stem}-{major}.{minor}")
+def _files(file: Path) -> list[Path]:
+    """Returns the files with the lines of this Python and this PyTorch. A line of a later file replaces one of an earlier file."""
+    python, torch_ = sys.version_info[:2], RUNS_ON
+    found = [(python, BASE, f"{file.stem}-{python[0]}.{python[1]}"), (torch_, WRITTEN_WITH, f"{file.stem}-torch-{torch_[0]}.{torch_[1]}")]
+    return [file, *[file.with_stem(stem) for here, usual, stem in found if here != usual]]
 
 
 def _read(file: Path) -> dict[str, list[int]]:
@@ -89,7 +91,7 @@ def _read(file: Path) -> dict[str, list[int]]:
 
 @functools.cache
 def _lines(file: Path) -> Mapping[str, list[int]]:
-    return _read(file) | _read(_own(file))
+    return functools.reduce(operator.or_, map(_read, _files(file)))
 
 
 def same(known: list[int], found: list[int]) -> bool:
@@ -102,7 +104,6 @@ def same(known: list[int], found: list[int]) -> bool:
 def compare(file: Path, key: str, found: dict[str, int], write: bool) -> None:
     """Compares with the line of ``key``, or writes it."""
     if write:
-        assert RUNS_ON == WRITTEN_WITH, f"write the golden files with PyTorch {WRITTEN_WITH}"
         # Of several processes; in one piece.
         with _written(file).open("a") as out:
             out.write(json.dumps({key: [found[name] for name in COLUMNS]}) + "\n")
@@ -127,8 +128,8 @@ def finish() -> None:
         written = _written(file)
         if not written.exists():
             continue
-        own, lines = _own(file), _read(_own(file))
-        base = {} if own == file else _read(file)
+        *others, own = _files(file)
+        lines, base = _read(own), functools.reduce(operator.or_, map(_read, others), {})
         for text in written.read_text().splitlines():
             for key, line in json.loads(text).items():
                 lines.pop(key, None)

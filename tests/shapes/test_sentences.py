@@ -389,7 +389,8 @@ def test_floats_and_backends(backend, grad):
     def bounded(x, lr):
         return x.clamp(max=lr) * lr
 
-    for fn, most in ((step, 2), (bounded, 4)):
+    # From PyTorch 2.15 on, AOTAutograd takes the bound of a clamp, too.
+    for fn, possible in ((step, {2}), (bounded, {2, 4})):
         graphs: list[Any] = []
 
         def counted(gm: Any, inputs: Any, graphs: Any = graphs) -> Any:
@@ -404,4 +405,4 @@ def test_floats_and_backends(backend, grad):
             torch.testing.assert_close(ours, theirs)
             if grad:
                 torch.testing.assert_close(torch.autograd.grad(ours.sum(), x), torch.autograd.grad(theirs.sum(), y))
-        assert len(graphs) == most
+        assert len(graphs) in possible

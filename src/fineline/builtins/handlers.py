@@ -14,6 +14,7 @@ from fineline.builtins import (
     attribute_functions,
     classes,
     containers,
+    context_variables,
     data_parallel,
     debuggers,
     distributed_tensors,
@@ -107,7 +108,7 @@ def _type_hints(call: Call) -> Frame | None:
 _FAMILIES: tuple[Any, ...] = (
     array_calls, attribute_functions, checkpoint, classes, collectives, containers, copying, data_parallel, debuggers, random_methods,
     distributed_tensors, higher_order, tensor_indices, inference_mode, introspection, torch_functions, user_modes, rule_blocks, libraries, marks,
-    iteration, tensor_hooks, tensor_types, texts, unbacked, wrapper_tensors,
+    context_variables, iteration, tensor_hooks, tensor_types, texts, unbacked, wrapper_tensors,
 )  # fmt: skip
 
 _UNCOUNTED: dict[Any, Handler] = {

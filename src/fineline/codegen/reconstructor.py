@@ -138,6 +138,15 @@ class Reconstructor(ProgramText):
             else:
                 self.statement("handle", f"{self.expr(made.tensor)}.{made.method}({self.expr(made.hook)})", made.handle)
 
+    def set_variables(self) -> None:
+        """Writes the statements that set context variables, in their order; the tokens are for the code after them."""
+        for made in self.trace.mutations.settings.events:
+            try:
+                text = f"{self.expr(made.var)}.set({self.expr(made.value)})"
+            except NotReconstructible as e:
+                raise NotReconstructible(str(e), made.called_at) from None
+            self.statement("token", text, made.token)
+
     def other_object(self, v: Any, src: Source | None) -> str:
         trace, t = self.trace, type(v)
         if t in CLASS_MEMBERS and v.__objclass__ in trace.classes.local:

@@ -163,7 +163,7 @@ class ResidualWriter:
         return tuple(reversed(frames)), [*shown]
 
     def _hooks(self) -> None:
-        """Writes the statements about hooks on tensors. They come first, because their handles may be parts of all that follows."""
+        """Writes the statements about hooks on tensors and context variables. They come first: handles and tokens may be parts of all that follows."""
         trace, hooks = self.trace, self.trace.mutations.hooks
         hooks.check(trace.mutations.writes)
         memory, written = trace.guards.interp.backing.memory, trace.recorder.writes.storages
@@ -171,6 +171,7 @@ class ResidualWriter:
             if made.node is None and storage_of(memory(trace.guards.interp, made.tensor)) in written:
                 raise made.outside("a hook on a tensor that the graph writes into, which may have another history then")
         self.rebuild.register_hooks()
+        self.rebuild.set_variables()
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:

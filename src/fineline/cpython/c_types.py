@@ -8,6 +8,7 @@ type's own block overrides one there. `c_callables` explains the words.
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
 import itertools
 import operator
@@ -223,6 +224,7 @@ TYPES: tuple[TypeFacts, ...] = (
         TypeFacts(getter, "refused", {"pure none": "__new__ __repr__ __reduce__", "callback deep": "__call__"})
         for getter in (operator.itemgetter, operator.attrgetter, operator.methodcaller)
     ),
+    TypeFacts(contextvars.ContextVar, "refused", {"handled": "get set reset"}),
     TypeFacts(weakref.ref, "refused", {"handled": "__call__"}),
     TypeFacts(re.Pattern, "pure none", {
         "pure deep": f"{_COMPARE} __hash__", "handled": "sub subn", "-": "scanner", "refused": "__copy__ __deepcopy__",

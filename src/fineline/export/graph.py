@@ -66,6 +66,8 @@ class ExportWriter(ResidualWriter):
             self._wrote(w, outcome)
         for made, _ in self.trace.mutations.hooks.events:
             raise NotExported(f"the call registers a hook on {self.trace.sources[made.tensor].text()}", id="FL604")
+        for setting in self.trace.mutations.settings.events:
+            raise NotExported(f"the call sets the context variable {setting.var.name}", id="FL604")
         for t, _ in self.trace.mutations.data.items():
             raise NotExported(f"the call sets {self.trace.sources[t].text()}.data", id="FL604")
         # A traceback is not a result of a graph.

@@ -56,6 +56,7 @@ class _ReadOnlyLog(MutationLog):
     def __init__(self, outer: MutationLog, written: _Written, counters: IdentitySet) -> None:
         super().__init__()
         self.written, self.slots, self.replaced, self.seams = outer.written, outer.slots, outer.replaced, outer.seams
+        self.settings = outer.settings
         self._operands, self._counters, self._counted = written, counters, list[Any]()
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
@@ -197,11 +198,17 @@ class SubInterpreter(Interpreter):
 
     def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any:
         """Returns the result of the Python function ``fn``; raises `NotCapturable`, or the user's exception, if no graph can contain its code."""
-        before = AMBIENT.now()
-        self.push_function(None, fn, args, kwargs)
-        value = self.run()
-        if AMBIENT.now() != before:
-            raise NotCapturable("it leaves PyTorch in another state")
+        before, settings = AMBIENT.now(), self.trace.mutations.settings
+        others = len(settings)
+        try:
+            self.push_function(None, fn, args, kwargs)
+            value = self.run()
+            if AMBIENT.now() != before:
+                raise NotCapturable("it leaves PyTorch in another state")
+            if len(settings) != others:
+                raise NotCapturable("it leaves a context variable with another value")
+        finally:
+            settings.undo(keep=others)
         return value
 
     def end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar, Token
 from types import CellType, CodeType, TracebackType
 from typing import Any, NamedTuple
 
@@ -184,6 +185,46 @@ class HookLog:
         self.by_handle.clear()
 
 
+class Setting:
+    """One value of a context variable. ``token``: what the user's code resets it with."""
+
+    __slots__ = ("called_at", "token", "value", "var")
+
+    def __init__(self, var: ContextVar[Any], value: Any, token: Token[Any], called_at: tuple[CodeType, int] | None) -> None:
+        self.var, self.value, self.token, self.called_at = var, value, token, called_at
+
+
+class SettingsLog:
+    """The context variables that a segment has set and not reset, in order."""
+
+    __slots__ = ("events",)
+
+    def __init__(self) -> None:
+        self.events: list[Setting] = []
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def add(self, made: Setting) -> None:
+        self.events.append(made)
+
+    def is_set(self, var: ContextVar[Any]) -> bool:
+        return any([made.var is var for made in self.events])
+
+    def ends_with(self, var: Any, token: Any) -> bool:
+        """Returns whether the last setting is that of ``token``."""
+        return bool(self.events) and self.events[-1].var is var and self.events[-1].token is token
+
+    def undo(self, keep: int = 0) -> None:
+        """Resets the variables, but for the first ``keep`` settings."""
+        while len(self.events) > keep:
+            made = self.events.pop()
+            made.var.reset(made.token)
+
+    def clear(self) -> None:
+        self.events.clear()
+
+
 class MutationLog:
     """The replay list of a program, and the undo log of the capture."""
 
@@ -209,6 +250,7 @@ class MutationLog:
         self.data: IdentityMap[DataWrites] = IdentityMap()
         # The hooks on tensors that are registered and removed.
         self.hooks = HookLog()
+        self.settings = SettingsLog()
         # Traceback entries that are put before the old traceback of an existing exception, with the source of the exception.
         self.seams: IdentityMap[Source] = IdentityMap()
         # While an opaque call runs: each write, and each read of a written value.
@@ -394,11 +436,12 @@ class MutationLog:
         for obj, key, old, _ in self.replaced:
             obj[key] = old
         self.hooks.undo()
+        self.settings.undo()
 
     def forget(self) -> None:
         """Drops all references: the traceback of an exception leads to this log, which would keep all written objects alive."""
         tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
-        for table in (*tables, self.data, self.hooks):
+        for table in (*tables, self.data, self.hooks, self.settings):
             table.clear()
 
 

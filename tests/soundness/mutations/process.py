@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import contextvars
 import decimal
 import gc
 import locale
@@ -122,6 +123,10 @@ for _name, _read, _change in [
     ("random_seed_of_numpy", lambda x: x * float(numpy_now()), lambda: attr_name(SEED, "n", 7)),
     ("random_instance", lambda x: x * random.Random(SEED.n).random(), lambda: attr_name(SEED, "n", 7)),
     ("random_seed_of_torch", lambda x: x * torch.rand(1, generator=torch.Generator().manual_seed(SEED.n)), lambda: attr_name(SEED, "n", 7)),
+    ("context_variable", lambda x: x * VARIABLE.get(), lambda: held(VARIABLE, 7)),
+    ("context_variable_without_a_value", lambda x: x * UNSET_VARIABLE.get(3), lambda: held(UNSET_VARIABLE, 7)),
+    ("context_variable_with_a_default", lambda x: x * DEFAULT_VARIABLE.get(), lambda: held(DEFAULT_VARIABLE, 7)),
+    ("context_variable_that_is_set", lambda x: (UNSET_VARIABLE.reset(UNSET_VARIABLE.set(5)), x * UNSET_VARIABLE.get(3)), lambda: held(UNSET_VARIABLE, 7)),
     ("initial_seed", lambda x: x * (torch.initial_seed() % 5 + 1), lambda: attr(torch, "initial_seed", lambda: 3)),
     ("level_of_a_logger", lambda x: x * LOGGER.level, lambda: setting(LOGGER.setLevel, 10, 0)),
     ("logger_enabled", lambda x: x * (2 if LOGGER.isEnabledFor(20) else 3), lambda: setting(LOGGER.setLevel, 10, 0)),
@@ -164,6 +169,17 @@ for _name, _read, _change in [
     CASES[f"process_{_name}"] = _process_case
 
 
+@contextlib.contextmanager
+def held(var: contextvars.ContextVar[int], value: int) -> Iterator[None]:
+    token = var.set(value)
+    yield
+    var.reset(token)
+
+
+VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("variable")
+VARIABLE.set(2)
+UNSET_VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("unset")
+DEFAULT_VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("default", default=2)
 SEED = types.SimpleNamespace(n=2)
 NULL = logging.NullHandler()
 
