@@ -45,6 +45,11 @@ class SubGraphRules:
         """Returns whether function modes see the operators inside, as in eager code. If not, they have seen the operator that runs the code."""
         return self.kind in ("forward", "checkpoint")
 
+    @property
+    def holds_wrappers(self) -> bool:
+        """Returns whether the operator that runs the code takes and gives tensors of wrapper subclasses."""
+        return self.kind == "checkpoint"
+
     def but(self, **changes: Any) -> SubGraphRules:
         """Returns a copy of the rules with these changes, for one capture."""
         return dataclasses.replace(self, **changes)

@@ -24,6 +24,7 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_call
+from fineline.torch_facts.wrapper_subclasses import is_wrapper
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
@@ -170,7 +171,8 @@ class Bodies:
         given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
             if is_a(leaf, Tensor):
-                self.twin(leaf)
+                if not rules.holds_wrappers or not is_wrapper(leaf):
+                    self.twin(leaf)
                 given[i] = self._node(recorder, leaf)
             elif type(leaf) in SYMBOLIC and rules.gives_numbers:
                 given[i] = found.number(leaf)
