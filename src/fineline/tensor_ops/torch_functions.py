@@ -25,6 +25,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.output_fixups import hides_class_of, overrides_only_functions
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
+from fineline.objects.attribute_reads import replaces
 from fineline.objects.instances import TENSOR_NEW
 from fineline.objects.type_info import raw_lookup, type_info
 from fineline.policy.selector import describe
@@ -353,7 +354,7 @@ def _get(call: Call) -> Frame | None:
     """Handles ``Tensor.shape.__get__(x)``, as PyTorch names a read of an attribute to ``__torch_function__``."""
     getter, *of = call.args
     kind = TENSOR_ATTRS.get(getter.__name__) if call.trace.active and of and is_a(of[0], Tensor) and getter.__objclass__ in Tensor.__mro__ else None
-    if kind is None:
+    if kind is None or replaces(type(of[0]), getter.__name__):
         return call.run_eagerly("FL410", f"{describe(call.fn)} is C code that fineline knows nothing of")
     return call.interp.tensors.load_attribute(call.interp, call.frame, of[0], getter.__name__, kind, call.then)
 
