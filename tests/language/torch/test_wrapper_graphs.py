@@ -129,6 +129,19 @@ def a_checkpoint_of_a_module() -> Any:
     return lambda x: run(model, x).sum(), model
 
 
+# -- strides -------------------------------------------------------------------------------------------------------------------------
+@table.snippet(args=lambda place: (t(place, place % 3 + 2, 4), two(place, 4, 5)), calls=5, recompiles=(1, 2), options=FULL, backward=False)
+def strides_of_what_parts_compute(x: Any, w: Any) -> Any:
+    y = (x @ w.a).mT
+    return y, y.is_contiguous(), y.stride(), (x @ w.b).is_contiguous()
+
+
+@table.snippet(args=lambda place: (two(place, place % 3 + 2, 4),), calls=5, recompiles=(1, 2), breaks=True, backward=False, min_graphs=0)
+def strides_of_what_a_class_computes(x: Any) -> Any:
+    y = (x * 2).a.mT
+    return y, y.is_contiguous(), y.stride()
+
+
 # -- leaves --------------------------------------------------------------------------------------------------------------------------
 class Required(Scaled):
     """Requires a gradient if its inner tensor does."""
