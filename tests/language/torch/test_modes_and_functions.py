@@ -82,9 +82,13 @@ def branches_that_no_graph_holds_under_a_mode(x):
 
     with Watching() as mode:
         try:
+            return torch.cond("a", branch, branch, (x,)), mode.seen
+        except RuntimeError as e:
+            text = str(e)
+        try:
             return torch.cond(x > 0, torch.sin, torch.cos, (x,)), mode.seen
         except RuntimeError as e:
-            return str(e)[:20], mode.seen
+            return text, str(e)[:20], mode.seen
 
 
 @table.snippet(options=FULL)
@@ -214,7 +218,7 @@ for name, body in (("branches", _branch), ("checkpoints", _checkpoint), ("functi
     program(f"{name}_in_other_modes", body, lambda: lambda place: [Scaling(2.0) if place % 2 else Passing()], recompiles=(1,), breaks=True, calls=4)
     program(f"{name}_in_a_mode_that_changes", body, lambda: lambda place: [Scaling(2.0 + place // 2)], recompiles=(2,), breaks=True, calls=4, min_graphs=0)
     program(f"{name}_in_a_mode_with_a_tensor", body, lambda: lambda place: [Scaling(2.0, t(place + 5))], recompiles=(1,), breaks=True, min_graphs=0)
-    program(f"{name}_in_a_mode_that_notes", body, lambda: lambda place: [Watching(), Passing()], recompiles=(1,), breaks=True, min_graphs=0)
+    program(f"{name}_in_a_mode_that_notes", body, lambda: lambda place: [Passing(), Watching()], recompiles=(1,), breaks=True, min_graphs=0)
     program(f"{name}_in_a_mode_that_counts", body, counting, recompiles=(1, 2), breaks=True, min_graphs=0)
 
 

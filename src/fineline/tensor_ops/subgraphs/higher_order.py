@@ -275,7 +275,7 @@ def _operator(capture: Callable) -> Handler:
         if call.interp.nested.modes and not any(map(overrides, tree_leaves((args, call.kwargs)))) and overridden(call.interp, ()):
             if op is not cond_op or not inner or caller is not call.frame:
                 return show_operator(call.interp, call.frame, op, args, call.kwargs, call.then)
-            if args[0].numel() == 1:
+            if is_a(args[0], Tensor) and args[0].numel() == 1:
                 # In eager code PyTorch's function asks for this before it compiles the operator, so that the mode sees it.
                 return call.interp.call(call.frame, Tensor.numel, [args[0]], None, Delivery(_counted, call.then, tuple(args), call.kwargs))
         try:
