@@ -271,6 +271,26 @@ def torchao_int8_weights():
     return model, (torch.randn(3, 64),)
 
 
+@program("torchao")
+def torchao_int4_weights():
+    """``Int4WeightOnlyConfig`` has no layout for a CPU (torchao 0.18); this configuration packs for its kernel."""
+    from torchao.quantization import quantize_
+
+    config = pytest.importorskip("torchao.prototype.quantization.int4.inference_workflow").PrototypeInt4WeightOnlyConfig(group_size=32)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16)).to(torch.bfloat16).eval()
+    quantize_(model, config)
+    return model, (torch.randn(3, 64, dtype=torch.bfloat16),)
+
+
+@program("torchao")
+def torchao_int4_weights_and_int8_activations():
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup, quantize_
+
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
+    quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32)))
+    return model, (torch.randn(3, 64),)
+
+
 @program("jaxtyping")
 def jaxtyping_with_beartype():
     beartype = pytest.importorskip("beartype").beartype

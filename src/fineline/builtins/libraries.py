@@ -13,8 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.masked import MaskedTensor
+from torch.masked import _ops as masked_ops
 
 from fineline.frames.frame import Frame
+from fineline.kinds import is_a
 from fineline.objects import c_calls
 from fineline.tracing.interp import Call, Handler
 
@@ -129,8 +132,25 @@ def _told_by_equality(values: Any, seen: list) -> bool:
     return True
 
 
+def filled(op: Any, input: Any, mask: Any, *args: Any) -> Any:
+    """Returns the input of a function of `torch.masked`, with the function's neutral element where it is masked."""
+    if mask is None:
+        return input
+    there = masked_ops._input_mask(input, mask=mask)
+    return masked_ops._where(there, input, masked_ops._reduction_identity(op.__name__, input, *args))
+
+
+def _fill(call: Call) -> Frame | None:
+    """Handles the filling of a masked input. PyTorch's function makes a class at each call, which only a `MaskedTensor` needs."""
+    op, t = [*call.args, None, None][:2]
+    if not call.trace.active or call.kwargs or type(op) is not types.FunctionType or not is_a(t, Tensor) or is_a(t, MaskedTensor):
+        return call.interpret()
+    return call.instead(filled, call.args)
+
+
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
+        masked_ops._combine_input_and_mask: _fill,
         pickle.dumps: _pickled,
         re._compile: _pattern,  # type: ignore[attr-defined]
         re.Pattern.sub: _replaced,

@@ -19,10 +19,11 @@ from fineline.fx.output_fixups import as_plain, disowned, hides_class, remake
 from fineline.guards.facts import storage_of, tensor_number
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
-from fineline.torch_facts.wrapper_subclasses import parts_of
+from fineline.torch_facts.wrapper_subclasses import leaves_of, parts_of
 from fineline.tracing.plain_values import PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
 from fineline.tracing.symbols import Carried
@@ -91,7 +92,8 @@ class Reconstructor(ProgramText):
 
     def graph_result(self, v: Tensor) -> str:
         recorder, outputs = self.trace.recorder, self.outputs
-        if (making := self.trace.containers.wrappers.making(v)) is not None:
+        making = self.trace.containers.wrappers.making(v)
+        if making is not None and not self._is_shared(v):
             return self._made_wrapper(v, making)
         node = recorder.find(v) if recorder.known(v) else None
         if node is None:
@@ -109,6 +111,20 @@ class Reconstructor(ProgramText):
             if own := self._set_attributes(v):
                 self.fill_dict(f"{name}.__dict__", own)
         return name
+
+    def _is_shared(self, v: Tensor) -> bool:
+        """Returns whether only the graph's own tensor stands for ``v``, which the code has made: operators have written into it, or it has aliases."""
+        recorder, wrappers, interp = self.trace.recorder, self.trace.containers.wrappers, self.trace.guards.interp
+        written, own = not wrappers.untouched(v), interp.backing.memory(interp, v)
+        if not recorder.known(v) or not (written or recorder.has_aliases(own)):
+            return False
+        if wrappers.is_leaf(v):
+            raise NotReconstructible(f"a {type(v).__name__} that the code has made as a leaf of autograd, and then used")
+        inputs = {storage_of(x) for _, src in recorder.inputs if is_a(src.value, Tensor) for x in leaves_of(interp.backing.memory(interp, src.value))}
+        if written and not inputs.isdisjoint(map(storage_of, leaves_of(own))):
+            # Compilers would give it other memory than the input's.
+            raise NotReconstructible(f"a {type(v).__name__} that the code has made of an input, and then written into")
+        return True
 
     def _made_wrapper(self, v: Any, making: tuple[list, dict[str, Any]]) -> str:
         """Makes a tensor of a wrapper subclass again as the captured code has made it, without its constructor."""
@@ -128,6 +144,9 @@ class Reconstructor(ProgramText):
             return v.__dict__
         if wrappers.removed(v) or wrappers.changed(v, parts_of(v)):
             raise NotReconstructible(f"a {type(v).__name__} whose inner tensors or context the code has replaced")
+        if wrappers.making(v) is not None:
+            inner = IdentitySet(parts_of(v).tensors)
+            return {k: x for k, x in v.__dict__.items() if x not in inner}
         return wrappers.added(v)
 
     def register_hooks(self) -> None:

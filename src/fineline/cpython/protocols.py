@@ -66,6 +66,13 @@ def call_spread(fn: Any, args: tuple, kwargs: dict) -> Any:
     return fn(*args, **kwargs)
 
 
+def call_checkpointed(fn: Any, args: tuple, kwargs: dict, operands: list) -> Any:
+    """Works like the forward pass of a checkpoint where function modes are on: they see that it asks for the devices of its operands."""
+    for t in operands:
+        _ = t.device
+    return fn(*args, **kwargs)
+
+
 def getattribute_then_getattr(obj: Any, name: str, getattribute: Any, fallback: Any) -> Any:
     try:
         return getattribute(obj, name)
@@ -430,6 +437,20 @@ def gradients(outputs: Any, inputs: Any, given: Any = None, retain_graph: bool =
 def apply_under_no_grad(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
     with torch.no_grad():
         return apply_plain(forward, setup, ctx, args)
+
+
+def apply_unseen(forward: Any, setup: Any, ctx: Any, args: tuple) -> Any:
+    """Works like ``autograd.Function.apply`` where function modes are on: C shows them no change of the grad mode."""
+    _switch_gradients(False)
+    try:
+        return apply_plain(forward, setup, ctx, args)
+    finally:
+        _switch_gradients(True)
+
+
+def _switch_gradients(on: bool) -> None:
+    with torch._C.DisableTorchFunction():
+        torch._C._set_grad_enabled(on)
 
 
 def run_under_no_grad(fn: Any, *args: Any) -> Any:

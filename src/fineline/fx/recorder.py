@@ -23,6 +23,7 @@ from fineline.fx.graph_traits import GraphTraits, scattered
 from fineline.fx.hook_node import register_hook
 from fineline.fx.kernel_facts import KernelFacts, WrittenStorages
 from fineline.fx.nested_graphs import NestedGraphs
+from fineline.guards.facts import storage_of
 from fineline.guards.source import Source
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
@@ -30,6 +31,7 @@ from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import RESTORED
 from fineline.torch_facts.unguarded_sizes import RESIZING, sized_by
+from fineline.torch_facts.wrapper_subclasses import is_wrapper
 
 FX_CONSTANTS = frozenset(
     {type(None), bool, int, float, complex, str, type(...), torch.dtype, torch.device, torch.layout, torch.memory_format}
@@ -190,6 +192,13 @@ class Recorder:
     def known(self, t: Tensor) -> bool:
         entry = self._nodes.get(t)
         return entry is not None and entry[0]() is t
+
+    def has_aliases(self, t: Tensor) -> bool:
+        """Returns whether another tensor of a wrapper subclass that is alive, and that this graph knows, is a view of ``t`` or shares its own memory."""
+        own = storage_of(t)
+        others = [x for ref, _ in self._nodes.values() if (x := ref()) is not t and is_wrapper(x)]
+        with torch._C.DisableTorchFunction():
+            return any([x._base is t or (own and storage_of(x) == own) for x in others])
 
     def placeholder(self, t: Any, name: str, source: InputSource | None) -> Node:
         """Adds a graph input for a tensor that existed before; returns its node."""

@@ -175,6 +175,8 @@ class SubInterpreter(Interpreter):
         self.rules, self.varying = outer.rules, outer.varying
         self.exceptions.handled, self.limits.depth = outer.exceptions.handled, outer.limits.depth
         self.nested.sub_interpreter, self.nested.subgraph_rules = outer.nested.sub_interpreter, rules
+        if rules.shown_to_modes:
+            self.nested.modes = [*outer.nested.modes]
         self.nested.called_at = origin_of(outer.trace, outer.frame) if outer.frame is not None else None
         self.use(backing)
         self.tensors.shows_layouts = outer.tensors.shows_layouts
@@ -198,12 +200,12 @@ class SubInterpreter(Interpreter):
 
     def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any:
         """Returns the result of the Python function ``fn``; raises `NotCapturable`, or the user's exception, if no graph can contain its code."""
-        before, settings = AMBIENT.now(), self.trace.mutations.settings
+        before, modes, settings = AMBIENT.now(), [id(mode) for mode in self.nested.modes], self.trace.mutations.settings
         others = len(settings)
         try:
             self.push_function(None, fn, args, kwargs)
             value = self.run()
-            if AMBIENT.now() != before:
+            if AMBIENT.now() != before or [id(mode) for mode in self.nested.modes] != modes:
                 raise NotCapturable("it leaves PyTorch in another state")
             if len(settings) != others:
                 raise NotCapturable("it leaves a context variable with another value")

@@ -54,7 +54,7 @@ from fineline.torch_facts.distributed_tensors import PLACEMENT, is_distributed, 
 from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import member_of
-from fineline.tracing.plain_values import is_value
+from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
 ENUM_NAMES = ("value", "name", "_value_", "_name_")
@@ -155,9 +155,16 @@ def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
 def of_tensor(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the attributes that every tensor has. Attributes stored on the tensor or its class are read as `object` reads them."""
     attr = TENSOR_ATTRS.get(name)
+    if attr is not None and replaces(type(obj), name):
+        return NEXT
     if attr is None and name == "_spec" and is_distributed(obj) and obj not in interp.trace.sources:
         raise GraphBreak(getattr, (obj, name), None, "FL507", "._spec of a DTensor made in the captured code")
     return NEXT if attr is None else interp.tensors.load_attribute(interp, f, obj, name, attr, then)
+
+
+def replaces(cls: type[Tensor], name: str) -> bool:
+    """Returns whether a tensor's class has another attribute of this name, for example a property, in place of the one that C computes."""
+    return cls not in PLAIN_TENSORS and raw_lookup(cls, name) is not raw_lookup(Tensor, name)
 
 
 def of_operator(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
@@ -196,6 +203,10 @@ def of_super(interp: Interp, f: Frame, sup: Any, name: str, then: Delivery | Non
     if is_a(obj, type) and obj is start and not is_a(obj, this):
         # In a class method: no instance to bind to.
         obj = None
+    elif kind == C_DATA and is_a(obj, Tensor) and name in TENSOR_ATTRS and descr is raw_lookup(Tensor, name):
+        if replaces(type(obj), name):
+            raise GraphBreak(descr.__get__, (obj,), None, "FL507", f".{name} of a {type(obj).__name__} in place of the one that the class has")
+        return interp.tensors.load_attribute(interp, f, obj, name, TENSOR_ATTRS[name], then)
     elif kind == C_DATA:
         return interp.finish(f, read_member(interp, obj, descr, name), then)
     return BINDERS[kind](interp, f, descr, obj, start, then)

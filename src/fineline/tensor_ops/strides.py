@@ -30,7 +30,7 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.backing import computing
 from fineline.torch_facts.mutation import METADATA_NAMES
 from fineline.torch_facts.random_state import put_back, random_states, unmoved
-from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of
+from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of, parts_of
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import PLAIN_TENSORS
 from fineline.tracing.segment_trace import SegmentTrace
@@ -229,6 +229,9 @@ class Kernels:
     def _run(self, node: Node, env: Mapping[Node, Any]) -> Any:
         if node.op == "placeholder":
             value = self.given.get(node)
+            if is_wrapper(value):
+                # The nodes that read its parts get them.
+                return value
             if is_a(value, Tensor):
                 if self.around is not None and self.around.recorder.known(value):
                     return self.around.of(value)
@@ -239,9 +242,14 @@ class Kernels:
         if node.op not in ("call_function", "call_method") or not computes(node):
             raise Unconfirmed(f"{getattr(node.target, '__name__', node.target)} may do more than compute, and can't run twice")
         args, kwargs = map_arg(node.args, env.__getitem__), map_arg(node.kwargs, env.__getitem__)
+        if node.target is not getattr and any([is_wrapper(env[at]) for at in node.all_input_nodes]):
+            raise Unconfirmed("it is computed by a tensor's class")
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         fn: Any = node.target
+        if fn is getattr and is_wrapper(args[0]) and args[1] in parts_of(args[0]).names:
+            inner = getattr(*args)
+            return inner if is_wrapper(inner) else self._layout(inner).zeros()
         return fn(*args, **kwargs)
 
     def _layout(self, t: Tensor) -> Layout:

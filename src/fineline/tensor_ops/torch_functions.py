@@ -25,6 +25,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.output_fixups import hides_class_of, overrides_only_functions
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
+from fineline.objects.attribute_reads import replaces
 from fineline.objects.instances import TENSOR_NEW
 from fineline.objects.type_info import raw_lookup, type_info
 from fineline.policy.selector import describe
@@ -103,6 +104,13 @@ class _Probe:
         raise _OverrideCall(*call)
 
 
+class PassingMode:
+    """A mode that changes nothing."""
+
+    def __torch_function__(self, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return fn(*args, **(kwargs or {}))
+
+
 def _call_on_fakes(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
     """Returns what `_call_of_override` returns if plain tensors are in the place of fakes, whose class would not be asked."""
     plain: dict[int, tuple[Tensor, Tensor]] = {}
@@ -176,6 +184,15 @@ def call_override(interp: Interp, f: Frame, fn: Any, args: Any, kwargs: dict | N
     elif not any(map(_may_override, (*args, *(kwargs or {}).values()))):
         return NO_OVERRIDE
     raise GraphBreak(fn, tuple(args), kwargs, "FL504", f"{describe(fn)} of a tensor whose class overrides operators").to(then)
+
+
+def show_operator(interp: Interp, f: Frame, op: Any, args: Any, kwargs: dict | None, then: Delivery | None) -> Frame | None:
+    """Calls the ``__torch_function__`` of the innermost mode in place of ``op``, which runs functions of the user's.
+
+    PyTorch compiles such an operator in eager code too, and its compiler gives the method no class of a plain tensor. Eager code calls the method
+    once more where it runs what is compiled. That is left out: only a mode that gives such an operator another result shows it.
+    """
+    return _dispatch(interp, f, (op, tuple(args), kwargs), (op, (), tuple(args), kwargs or {}), (), then)
 
 
 def _overriding(call: tuple) -> tuple | None:
@@ -337,7 +354,7 @@ def _get(call: Call) -> Frame | None:
     """Handles ``Tensor.shape.__get__(x)``, as PyTorch names a read of an attribute to ``__torch_function__``."""
     getter, *of = call.args
     kind = TENSOR_ATTRS.get(getter.__name__) if call.trace.active and of and is_a(of[0], Tensor) and getter.__objclass__ in Tensor.__mro__ else None
-    if kind is None:
+    if kind is None or replaces(type(of[0]), getter.__name__):
         return call.run_eagerly("FL410", f"{describe(call.fn)} is C code that fineline knows nothing of")
     return call.interp.tensors.load_attribute(call.interp, call.frame, of[0], getter.__name__, kind, call.then)
 

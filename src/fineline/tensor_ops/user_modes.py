@@ -17,6 +17,7 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.report.operator_counter import Tally
 from fineline.torch_facts.function_modes import mode_stack, put_on, sees_operators
 from fineline.tracing.interp import Call, Handler
+from fineline.tracing.subgraph_rules import SubGraphRules
 
 # PyTorch's modules whose modes are for users. The modes of its others belong to its tracers.
 _FOR_USERS = ("torch.overrides", "torch.utils._device")
@@ -51,10 +52,15 @@ def left(call: Call, mode: Any) -> Frame | None:
 def enter(call: Call) -> Frame | None:
     """Notes that the captured code enters a function mode: from here on, its method runs in place of each operator."""
     mode, nested = call.args[0], call.interp.nested
-    if not runs_in_python(mode) or nested.index_modes or nested.opaque is not None or nested.subgraph_rules is not None:
+    if not runs_in_python(mode) or nested.index_modes or nested.opaque is not None or not _shown(nested.subgraph_rules):
         raise call.graph_break("FL503", f"{call.fn.__name__} has effects that no graph can hold")
     nested.modes.append(mode)
     return call.finish(None)
+
+
+def _shown(rules: SubGraphRules | None) -> bool:
+    """Returns whether the code, which may be that of a sub-graph, is shown to function modes."""
+    return rules is None or rules.shown_to_modes
 
 
 def leave(call: Call) -> Frame | None:

@@ -29,8 +29,6 @@ def _make(call: Call) -> Frame | None:
         raise call.graph_break("FL421", "making a tensor of a class that does not say how to take it apart")
     if len(call.args) > 2 or not all([name in _PLAIN or not kwargs[name] for name in kwargs]) or kwargs.get("layout", torch.strided) is not torch.strided:
         raise call.graph_break("FL421", f"making a {cls.__name__} that answers for its sizes itself, or is not dense")
-    if kwargs.get("requires_grad"):
-        raise call.graph_break("FL513", f"making a {cls.__name__} that requires a gradient makes a leaf of autograd")
     args = [cls, *[_constant(call.trace, a) for a in call.args[1:]]]
     kwargs = {name: _constant(call.trace, a) for name, a in kwargs.items()}
     made = call.fn(*args, **kwargs)

@@ -303,7 +303,12 @@ class KnownParts:
 
     def untouched(self, t: Tensor) -> bool:
         """Returns whether no operator has written into ``t``, which the code has made: its attributes are all that it consists of."""
-        return not t.requires_grad and not t.is_inference() and t._version == self._making[t][3]
+        _, _, kwargs, version = self._making[t]
+        return t.requires_grad == bool(kwargs.get("requires_grad")) and not t.is_inference() and t._version == version
+
+    def is_leaf(self, t: Tensor) -> bool:
+        """Returns whether the code has made ``t`` as a leaf of autograd, which compilers do not give as one."""
+        return t.requires_grad and self.making(t) is not None
 
     def own(self, t: Tensor, parts: Parts) -> None:
         """Notes that ``t`` is an input: a graph that gets it can read its inner tensors from it."""

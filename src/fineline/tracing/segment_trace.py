@@ -307,6 +307,8 @@ class SegmentTrace:
             raise NotForGraph(f"a tensor of class {cls.__name__}, which each call creates")
         if not supported(t):
             raise NotForGraph(f"a tensor of class {cls.__name__} that is nested or has symbolic sizes")
+        if torch.is_grad_enabled() and wrappers.is_leaf(t):
+            raise NotForGraph(f"a {cls.__name__}, made in the captured code, with which a history begins")
         try:
             parts = parts_of(t)
             if t not in wrappers:

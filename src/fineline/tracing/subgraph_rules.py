@@ -40,6 +40,16 @@ class SubGraphRules:
     # The kinds of sub-graphs that it may contain; None: all.
     contains: frozenset[str] | None = None
 
+    @property
+    def shown_to_modes(self) -> bool:
+        """Returns whether function modes see the operators inside, as in eager code. If not, they have seen the operator that runs the code."""
+        return self.kind in ("forward", "checkpoint")
+
+    @property
+    def holds_wrappers(self) -> bool:
+        """Returns whether the operator that runs the code takes and gives tensors of wrapper subclasses."""
+        return self.kind == "checkpoint"
+
     def but(self, **changes: Any) -> SubGraphRules:
         """Returns a copy of the rules with these changes, for one capture."""
         return dataclasses.replace(self, **changes)

@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.checkpoint import checkpoint
 
 from tests.oracle import TWINS, Program, Table, check, t
 
@@ -141,6 +142,12 @@ def mixed_with_a_plain_tensor(x: Any, y: Tensor) -> Any:
         return x + y
     except RuntimeError:
         return x * 2
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(0)).requires_grad_(),), twins=WITHOUT_COUNTED, options={"fullgraph": True})
+def a_checkpoint(x: Any) -> Any:
+    y = checkpoint(lambda x: x.sin() * 2, x, use_reentrant=False)
+    return checkpoint(lambda y: y.redistribute(placements=[Replicate()]) + 1, y, use_reentrant=False)
 
 
 def two_layers() -> nn.Module:

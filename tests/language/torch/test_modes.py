@@ -257,13 +257,6 @@ def a_graph_break_in_a_block_of_a_device(x):
     return y * 2
 
 
-@table.snippet(breaks=True, recompiles=(1,), min_graphs=0)
-def branches_under_a_mode(x):
-    with Watching() as mode:
-        y = torch.cond(x.sum() > 0, lambda x: torch.sin(x), lambda x: torch.cos(x), (x,))
-    return y + 1, [text for text in mode.seen if "object" not in text]
-
-
 @table.snippet(breaks=True, recompiles=(1,), min_graphs=0, grad=True)
 def functions_under_a_mode(x):
     with Watching() as mode:
@@ -354,7 +347,7 @@ def allowed(x):
     return torch.sin(x) + 1
 
 
-@table.snippet(breaks=True, recompiles=(1,), min_graphs=0)
+@table.snippet(recompiles=(1,), options={"fullgraph": True})
 def opaque_functions_under_a_mode(x):
     with Watching() as mode:
         y = allowed(x)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.language.torch.test_modes import Watching
+from tests.language.torch.test_modes_around_calls import hidden
 from tests.language.torch.test_torch_functions import Kept, Seeing
 from tests.oracle import Table, check, t
 
@@ -104,4 +106,84 @@ def test_set(kind: Any, body: Any, twin: str) -> None:
     own.program(args=lambda place: (t(place).as_subclass(kind) if of_class else t(place),), breaks=True, min_graphs=0, recompiles=(1,))(
         lambda: (fn, Seeing.seen)
     )
+    check(own.programs[0], twin)
+
+
+# -- attributes that a class has in place of those of C ------------------------------------------------------------------------------
+FACTS = {"factor": 0}
+
+
+class Answering(Tensor):
+    """Has properties by the names of tensors' attributes."""
+
+    @property
+    def shape(self) -> Any:
+        return (*super().shape, FACTS["factor"])
+
+    @property
+    def is_mkldnn(self) -> Any:
+        return Tensor.is_mkldnn.__get__(self), FACTS["factor"]  # type: ignore[attr-defined]
+
+    @property
+    def is_sparse(self) -> Any:
+        return self.layout is torch.strided and FACTS["factor"] > 1
+
+    ndim = property(lambda self: FACTS["factor"] + 10)  # type: ignore[assignment]
+
+
+class AnsweringSilently(Answering):
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class AnsweringAsSeen(Answering):
+    @classmethod
+    def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_function__(fn, types, args, kwargs or {})
+
+
+class AnsweringInParts(TwoTensor):
+    is_sparse, ndim = Answering.is_sparse, Answering.ndim
+
+
+def _answers(x: Any) -> Any:
+    return x.shape, x.is_mkldnn, x.is_sparse, x.ndim
+
+
+def _answers_of_parts(x: Any) -> Any:
+    return x.is_sparse, x.ndim, x.a + 1
+
+
+@pytest.mark.parametrize("kind", [Answering, AnsweringSilently, AnsweringAsSeen, AnsweringInParts], ids=lambda kind: kind.__name__)
+def test_answered_by_the_class(kind: Any, twin: str) -> None:
+    own = Table()
+
+    def fn(x: Any) -> Any:
+        y = kind(x, x) if kind is AnsweringInParts else x.as_subclass(kind)
+        return _answers_of_parts(y) if kind is AnsweringInParts else (_answers(y), x + 1)
+
+    def make() -> Any:
+        FACTS["factor"] = 0
+        return fn, FACTS
+
+    change = {place: lambda state, n=place: state.update(factor=n) for place in (1, 2, 3)}
+    own.program(args=lambda place: (t(place),), change=change, calls=4, recompiles=(1, 2, 3), breaks=True)(make)
+    check(own.programs[0], twin)
+
+
+@pytest.mark.parametrize("kind", [Answering, AnsweringSilently, AnsweringAsSeen], ids=lambda kind: kind.__name__)
+def test_answered_by_the_class_of_an_argument(kind: Any, twin: str) -> None:
+    if twin.startswith("aot") and kind is AnsweringSilently:
+        pytest.skip("AOTAutograd fails where a class says of its tensors what is not so")
+    own = Table()
+
+    def make(compile: Any) -> Any:
+        compiled = hidden(compile(lambda x: (x.is_sparse, x.ndim, torch.sin(x).as_subclass(Tensor))))
+
+        def fn(place: int, x: Any) -> Any:
+            FACTS["factor"] = place // 2
+            return compiled(x.as_subclass(kind))
+
+        return fn
+
+    own.program(raw=True, args=lambda place: (place, t(place)), calls=6, recompiles=(2, 4), breaks=True, backward=False, min_graphs=0)(make)
     check(own.programs[0], twin)

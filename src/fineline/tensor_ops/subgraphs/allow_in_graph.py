@@ -243,11 +243,9 @@ def leaves(value: Any) -> Iterator[Any]:
 def call_allowed(call: Call, rule: Rule) -> Frame | None:
     """Handles a call of a function that a rule allows in graphs: runs it unrecorded, with guards on its reads, and records one node."""
     interp, fn = call.interp, call.fn
-    # PyTorch's mark of an autograd.Function does not promise enough for one node.
-    if interp.nested.opaque is not None or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
+    # A function mode has to see the operators inside. PyTorch's mark of an autograd.Function does not promise enough for one node.
+    if interp.nested.opaque is not None or interp.nested.modes or (fn is APPLY and rule.scope == BUILT_IN and not see_methods(interp, call.args[0])):
         return interp.call_plainly(call.frame, fn, call.args, call.kwargs, call.then)
-    if interp.nested.modes:
-        raise call.graph_break("FL503", _but(fn, "a function mode is on, which sees the operators inside"))
     if (rule.scope == BUILT_IN or _marked_by_torch(interp, fn)) and interp.lessons.functions.broken_contracts[getattr(fn, "__code__", None)] >= MOST_CHANGES:
         known_code(call.trace, fn)
         raise call.graph_break("FL107", _but(fn, "it has not kept the contract before"))

@@ -23,6 +23,7 @@ from fineline.tensor_ops.speculation import settle_first
 from fineline.tensor_ops.subgraphs.function_graphs import (
     BEYOND_BACKWARD,
     FunctionGraphs,
+    apply_by,
     capture_function,
     differentiated,
     needed,
@@ -38,9 +39,6 @@ def apply_function(call: Call) -> Frame | None:
     cls, rest = call.args[0], call.args[1:]
     if not trace.active:
         return call.finish(interp.native(cls.apply, tuple(rest), kwargs))
-    if interp.nested.modes:
-        # They see the operators inside, and would see those by which captured code switches gradients off.
-        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL503", f"{cls.__qualname__} is applied where a function mode is on, which sees the operators inside")
     for name in ("forward", "setup_context", "backward", *BEYOND_BACKWARD):
         type_info(trace, cls).look(trace, name)
     forward, setup = cls.forward, cls.setup_context
@@ -52,7 +50,7 @@ def apply_function(call: Call) -> Frame | None:
         ctx = InlineContext(needed(rest))
         trace.made.add(ctx)
         trace.kept.append(ctx)
-        run = protocols.apply_under_no_grad if torch.is_grad_enabled() else protocols.apply_plain
+        run = apply_by(interp) if torch.is_grad_enabled() else protocols.apply_plain
         return call.instead(run, [forward, setup if separate else None, ctx, tuple(rest)])
     graphs = capture_function(interp, cls, rest) if not kwargs else None
     if graphs is not None:
@@ -61,6 +59,8 @@ def apply_function(call: Call) -> Frame | None:
         return call.finish(result)
     if differentiated(interp):
         raise NotCapturable
+    if interp.nested.modes:
+        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL503", f"a function mode sees the operators of {cls.__qualname__}, and does more than compute")
     if not interp.backing.real:
         # The function's code would run now, and again in the program.
         text = f"{cls.__qualname__} may do more than compute"

@@ -24,6 +24,7 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_call
+from fineline.torch_facts.wrapper_subclasses import is_wrapper
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
@@ -95,8 +96,6 @@ class Bodies:
         levels = retrieve_all_functorch_interpreters()
         if levels and (not rows or any([level.key() != TransformType.Vmap for level in levels])):
             raise NotCapturable("the call stands inside of a transform of torch.func")
-        if interp.nested.modes:
-            raise NotCapturable("the call stands in a function mode, which would see the operators inside")
         self.interp = interp
         self.fakes = interp.backing.body_fakes(rows=bool(levels))
         self.bodies: list[Body] = []
@@ -144,10 +143,13 @@ class Bodies:
 
     # -- bodies --------------------------------------------------------------------------------------------------------
     def capture(
-        self, rules: SubGraphRules, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Any] = (), made: Iterable[Any] = ()
-    ) -> Body:
+        self, rules: SubGraphRules, fn: Any, args: Iterable[Any], kwargs: dict | None = None, holes: Iterable[Any] = (), made: Iterable[Any] = (),
+        compared: bool = False,
+    ) -> Body:  # fmt: skip
         """Captures ``fn(*args, **kwargs)`` as a graph. ``holes``: the arguments that the operator passes when it runs the graph; ``made``: objects
-        that the segment has created, and that the code may use."""
+        that the segment has created, and that the code may use; ``compared``: no node will run the graph, which is compared with another one."""
+        if self.interp.nested.modes and not rules.shown_to_modes:
+            raise NotCapturable("the call stands in a function mode that has not seen it")
         found = capture_call(self.interp, fn, args, kwargs, rules, [("operand", hole) for hole in holes], self.fakes, made)
         if is_a(found, NotCapturable):
             raise found
@@ -156,7 +158,10 @@ class Bodies:
         except NotCapturable:
             found.undo()
             raise
-        self.interp.note_subgraph(found.inner)
+        if compared:
+            found.undo()
+        else:
+            self.interp.note_subgraph(found.inner)
         self.bodies.append(body)
         return body
 
@@ -166,7 +171,8 @@ class Bodies:
         given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
             if is_a(leaf, Tensor):
-                self.twin(leaf)
+                if not rules.holds_wrappers or not is_wrapper(leaf):
+                    self.twin(leaf)
                 given[i] = self._node(recorder, leaf)
             elif type(leaf) in SYMBOLIC and rules.gives_numbers:
                 given[i] = found.number(leaf)
@@ -196,9 +202,12 @@ class Bodies:
     # -- after the capture ---------------------------------------------------------------------------------------------
     def lifted(self) -> tuple[list[Any], list[Any]]:
         """Returns the further operands that all bodies take: the lifted values, and their nodes in the graph around them."""
-        tensors, numbers = self._tensors(), self._numbers()
-        nodes = [body.recorder.node_outside(t, read) for body, t, read in tensors]
-        return [t for _, t, _ in tensors] + numbers, nodes + [self.interp.trace.to_fx(n) for n in numbers]
+        nodes = [body.recorder.node_outside(t, read) for body, t, read in self._tensors()]
+        return self.values(), nodes + [self.interp.trace.to_fx(n) for n in self._numbers()]
+
+    def values(self) -> list[Any]:
+        """Returns the lifted values: tensors, then numbers."""
+        return [t for _, t, _ in self._tensors()] + self._numbers()
 
     def module(self, body: Body, name: str, single: bool = False) -> CapturedGraph:
         """Returns the graph of a body, whose inputs are its holes and all lifted values; ``single``: it returns one tensor instead of a tuple."""

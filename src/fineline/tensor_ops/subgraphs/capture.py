@@ -122,12 +122,15 @@ def capture_subgraph(
         node = recorder.hole(v, name)
         if type(v) is torch.SymInt:
             recorder.own[v.node.expr] = node
-    reachable = trace.made.copy() if rules.lifts and not rules.later else AddressSet()
+    # The methods of modes read what the segment has made, such as the modes themselves.
+    shares = rules.lifts or (rules.shown_to_modes and bool(interp.nested.modes))
+    reachable = trace.made.copy() if shares and not rules.later else AddressSet()
     reachable.update(made)
     backing = interp.backing.inner() if backing is None else backing
     inner = interp.nested.sub_interpreter(interp, rules, recorder, backing, reachable)
     try:
-        watch = watched(trace, [fn, *args, *(kwargs or {}).values(), *[v for obj in made for v in held(obj)]]) if rules.lifts else None
+        roots = [fn, *args, *(kwargs or {}).values(), *interp.nested.modes, *[v for obj in made for v in held(obj)]]
+        watch = watched(trace, roots) if shares else None
         with _surroundings(interp, inner, operands, watch):
             value = inner.attempt(fn, args, kwargs)
         return SubGraph(inner, value, before)

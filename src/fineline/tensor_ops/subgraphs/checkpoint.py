@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import types
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from torch import Tensor
+from torch.utils._device import DeviceContext
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from fineline.backends.eager import CHECKPOINT, CONTEXT, checkpointed, opened
+from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import NotCapturable
+from fineline.fx.graph_equality import same_graph
+from fineline.fx.graph_module import CapturedGraph
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
+from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.autograd_function import see_closed
-from fineline.tensor_ops.subgraphs.bodies import Bodies, computed
+from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, computed
+from fineline.tensor_ops.torch_functions import PassingMode
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.plain_values import is_value
@@ -46,9 +55,16 @@ def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_
     if not all([is_value(v) for v in options.values()]) or (context_fn is not noop_context_fn and not _fixed(interp, context_fn)):
         raise NotCapturable("one of its options may be another one at the next call")
     bodies = Bodies(interp)
-    body = bodies.capture(RULES, function, args, kwargs)
-    values, nodes = bodies.lifted()
+    if interp.nested.modes:
+        interp.trace.expand(args, True)
+        operands = [t for t in tree_leaves(args) if is_a(t, Tensor)]
+        body = bodies.capture(RULES, protocols.call_checkpointed, (function, args, kwargs, operands), made=(args, kwargs, operands))
+    else:
+        body = bodies.capture(RULES, function, args, kwargs)
     gm = bodies.module(body, "checkpointed")
+    if interp.nested.modes:
+        _confirm(interp, bodies, body, gm, (function, args, kwargs))
+    values, nodes = bodies.lifted()
     if context_fn is not noop_context_fn:
         gm.meta[CONTEXT] = context_fn
 
@@ -61,6 +77,30 @@ def _captured(interp: Interp, function: Any, *args: Any, context_fn: Any = noop_
     value = body.rebuilt(results)
     mark_made(interp.trace, value)
     return value
+
+
+def _confirm(interp: Interp, bodies: Bodies, body: Body, gm: CapturedGraph, called: tuple[Any, tuple, dict]) -> None:
+    """Raises `NotCapturable` unless the function has the same graph in the backward pass, where none of the modes is on that are on now.
+
+    PyTorch turns on only the innermost device again.
+    """
+    modes = interp.nested.modes
+    again = [mode for mode in modes if is_a(mode, DeviceContext)][-1:]
+    if len(again) == len(modes):
+        return
+    # Gives operators the spellings that they have behind a mode.
+    passing = interp.trace.fresh(PassingMode())
+    interp.trace.kept.append(passing)
+    interp.nested.modes = [*again, passing]
+    try:
+        others = Bodies(interp)
+        other = others.capture(RULES, *called, compared=True)
+    finally:
+        interp.nested.modes = modes
+    values = list(itertools.zip_longest(bodies.values(), others.values()))
+    same = all([a is b or (type(a) in SYMBOLIC and type(b) in SYMBOLIC and str(a) == str(b)) for a, b in values])
+    if not same or not body.same_structure(other) or not same_graph(gm._graph, others.module(other, "repeated")._graph):
+        raise NotCapturable("a function mode changes its operators, and is not on when they run again")
 
 
 def _fixed(interp: Interp, fn: Any) -> bool:

@@ -121,7 +121,7 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
     setup = cls.setup_context if cls.setup_context is not Function.setup_context else None
     rules = FORWARD.but(writes_operands=not (interp.trace.failures.assumed or interp.backing.switches))
     forward = capture_subgraph(
-        interp, protocols.apply_under_no_grad, [cls.forward, setup, ctx, tuple(args)], rules, [("arg", t) for t in given], (ctx,)
+        interp, apply_by(interp), [cls.forward, setup, ctx, tuple(args)], rules, [("arg", t) for t in given], (ctx,)
     )
     if is_a(forward, NotCapturable):
         _refuse(interp, cls, args, forward)
@@ -135,6 +135,11 @@ def capture_function(interp: Interp, cls: Any, args: list) -> FunctionGraphs | N
     if interp.tensors.undoable:
         interp.trace.mutations.take_over(forward.inner.mutations)
     return graphs
+
+
+def apply_by(interp: Interp) -> Callable:
+    """Returns the function that runs a forward for ``apply``, without gradients."""
+    return protocols.apply_unseen if interp.nested.modes else protocols.apply_under_no_grad
 
 
 def _refuse(interp: Interp, cls: Any, args: list, found: NotCapturable) -> None:
@@ -187,7 +192,6 @@ def _usual(interp: Interp, cls: Any, args: list, given: list[Tensor]) -> bool:
         and all([_fixed(a) for a in args if not is_a(a, Tensor)])
         and not transformed()
         and not torch._C._len_torch_function_stack()
-        and not interp.nested.modes
     )
 
 

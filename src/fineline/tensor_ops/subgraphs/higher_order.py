@@ -20,18 +20,21 @@ from torch._higher_order_ops.utils import _hop_compile_and_call
 from torch._higher_order_ops.while_loop import while_loop, while_loop_op
 from torch.utils._pytree import tree_leaves
 
-from fineline.frames.frame import Frame
-from fineline.frames.graph_breaks import NotCapturable
+from fineline.frames.frame import Frame, stack
+from fineline.frames.graph_breaks import Delivery, NotCapturable
 from fineline.kinds import is_a
 from fineline.objects.copying import mark_made
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies, Body, computed
+from fineline.tensor_ops.torch_functions import ask, overridden, overrides, show_operator
 from fineline.tensor_ops.unbacked import item
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.mutation_log import EMPTY
 from fineline.tracing.subgraph_rules import BRANCH, MODIFIER, ROW, SubGraphRules
 
 INTEGERS = frozenset({int, torch.SymInt})
+# The place of the call among the variables of the function that shows it to a mode.
+_GIVEN = ask.__code__.co_varnames.index("given")
 _OF_TORCH = "torch._higher_order_ops", "torch.nn.attention"
 
 
@@ -243,12 +246,22 @@ def _carries(bodies: Bodies, body: Body, before: Any, count: int | None = None) 
             raise NotCapturable("it gives tensors of other sizes, types or devices than it is given")
 
 
+def _caller(f: Frame, op: Any) -> Frame:
+    """Returns the frame whose code calls ``op``, which function modes may have got first and passed on."""
+    shown = [one for one in stack(f) if one.info.code is ask.__code__ and one.local[_GIVEN][0] is op]
+    return shown[-1].back or f if shown else f
+
+
+def _counted(interp: Interp, f: Frame, count: Any, then: Delivery | None, args: tuple, kwargs: dict | None) -> Frame | None:
+    """Shows torch.cond to the mode that has seen its condition counted."""
+    return show_operator(interp, f, cond_op, args, kwargs, then)
+
+
 def _operator(capture: Callable) -> Handler:
     def handler(call: Call) -> Frame | None:
         op, args = call.fn, call.args
         if not call.trace.active:
             return call.run_natively()
-        inner = (call.frame.globals.get("__name__") or "").startswith(_OF_TORCH)
         if (
             op is cond_op
             and len(args) == 4
@@ -257,6 +270,14 @@ def _operator(capture: Callable) -> Handler:
         ):
             call.trace.expand(args[3])
             return call.instead(args[1] if args[0] else args[2], list(args[3]))
+        caller = _caller(call.frame, op)
+        inner = (caller.globals.get("__name__") or "").startswith(_OF_TORCH)
+        if call.interp.nested.modes and not any(map(overrides, tree_leaves((args, call.kwargs)))) and overridden(call.interp, ()):
+            if op is not cond_op or not inner or caller is not call.frame:
+                return show_operator(call.interp, call.frame, op, args, call.kwargs, call.then)
+            if is_a(args[0], Tensor) and args[0].numel() == 1:
+                # In eager code PyTorch's function asks for this before it compiles the operator, so that the mode sees it.
+                return call.interp.call(call.frame, Tensor.numel, [args[0]], None, Delivery(_counted, call.then, tuple(args), call.kwargs))
         try:
             value = capture(OperatorCall(call.interp, op, inner), *args, **(call.kwargs or {}))
         except NotCapturable as e:
