@@ -27,4 +27,7 @@ else:
         np = SimpleNamespace(generic=_Generic, typecodes={"All": ""}, random=SimpleNamespace(**_absent("RandomState", "Generator")))
         np.__dict__.update(_absent("ndarray", "dtype", "ufunc", "integer"))
 
-__all__ = ["np"]
+# The context variable that tells NumPy's C code what to do at a floating-point error: Python code only sets it (NumPy 2).
+ERRORS_VARIABLE = getattr(getattr(getattr(np, "_core", None), "umath", None), "_extobj_contextvar", None)
+
+__all__ = ["ERRORS_VARIABLE", "np"]

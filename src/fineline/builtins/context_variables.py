@@ -9,6 +9,7 @@ from typing import Any
 
 from fineline.frames.frame import Frame
 from fineline.frames.stub_frames import is_own
+from fineline.numpy_support import ERRORS_VARIABLE
 from fineline.objects.attribute_reads import read_member
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
@@ -66,6 +67,8 @@ def _set(call: Call) -> Frame | None:
     var, value = call.args
     if interp.nested.opaque is not None or var not in trace.sources:
         raise call.graph_break("FL411", "ContextVar.set is called in one opaque call")
+    if var is ERRORS_VARIABLE:
+        raise call.graph_break("FL411", "ContextVar.set sets what NumPy does at errors, which C code reads")
     if not trace.mutations.settings.is_set(var):
         # The token tells it.
         _value(interp, var)
