@@ -136,7 +136,7 @@ def imports(x):
 
 
 def sets_on_a_class(x):
-    Plain.level = 1
+    Plain.__doc__ = "a level"
     return x
 
 
@@ -253,7 +253,7 @@ PROGRAMS: dict[str, tuple[Any, tuple, dict[str, Any], str]] = {
     "FL425": (imports, (), {}, "import this"),
     "FL429": (disallowed, (), {"policy": fineline.Policy(disallow=torch.sin)}, "x.sin()"),
     "FL430": (block, (), {}, "with fineline"),
-    "FL432": (sets_on_a_class, (), {}, "Plain.level"),
+    "FL432": (sets_on_a_class, (), {}, "Plain.__doc__"),
     "FL433": (compiles, (), {}, "fineline.compile"),
     "FL434": (has_history, (), {}, "weight()"),
     "FL438": (deleted, (), {}, "Counted()"),

@@ -81,8 +81,8 @@ def _isinstance(call: Call) -> Frame | None:
                     _guard_mark(trace, obj, _MARKS[c])
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
                     if not by_class and not stands:
-                        if getattr(c, "_is_protocol", False) and trace.classes.local.is_given(c):
-                            reason = "isinstance() with a protocol that eager code makes"
+                        if getattr(c, "_is_protocol", False) and (trace.classes.local.is_given(c) or trace.mutations.class_attributes):
+                            reason = "isinstance() with a protocol that eager code makes, or with one after a write to a class"
                             raise GraphBreak(isinstance, (obj, classes), None, "FL412", reason)
                         _guard_abstract(trace, obj, c)
                 elif is_a(check, types.FunctionType):

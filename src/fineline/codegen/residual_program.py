@@ -56,7 +56,7 @@ from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itse
 from fineline.torch_facts.function_modes import FunctionModesOff, put_on
 from fineline.torch_facts.wrapper_subclasses import is_jagged, is_wrapper, memory_of
 from fineline.tracing.local_classes import guard_distinct_classes
-from fineline.tracing.mutation_log import EMPTY, Written, contents
+from fineline.tracing.mutation_log import EMPTY, Written, contents, own_dict
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import guard_lookups
@@ -288,6 +288,13 @@ class ResidualWriter:
             late.append(f"{target}.cell_contents = {self.rebuild.expr(w.obj.cell_contents)}")
         elif w.before is not EMPTY:
             late.append(f"del {target}.cell_contents")
+
+    def _write_class(self, w: Written, target: str, late: list[str]) -> None:
+        r, now = self.rebuild, own_dict(w.obj)
+        for name in [name for name in now if name in w.keys]:
+            late.append(f"type.__setattr__({target}, {name!r}, {r.expr(now[name])})")
+        for name in sorted(w.keys.difference(now)):
+            late.append(f"if {name!r} in {target}.__dict__: type.__delattr__({target}, {name!r})")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: RestOfCall, shown: bool = True) -> ResidualProgram:

@@ -23,7 +23,7 @@ from torch.autograd import Function
 from torch.nn import Parameter
 
 from fineline.guards.source import Source, root_of
-from fineline.identity import AddressSet
+from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a, is_users_class
 
 CLASS_MRO = type.__dict__["__mro__"]
@@ -136,10 +136,22 @@ def _is_read_by_content(cls: type) -> bool:
     return True
 
 
+class MadeClass:
+    """How a program makes a class again that the captured code has made.
+
+    ``make``: the function with its arguments that returns the class. ``space``: the class's own attributes just after that.
+    """
+
+    __slots__ = ("args", "kwargs", "make", "space")
+
+    def __init__(self, make: Any, args: tuple, kwargs: dict, cls: type) -> None:
+        self.make, self.args, self.kwargs, self.space = make, args, kwargs, dict(TYPE_DICT.__get__(cls))
+
+
 class SegmentClasses:
     """The classes that each call creates for itself, as seen by one segment."""
 
-    __slots__ = ("given", "local", "met")
+    __slots__ = ("given", "local", "made", "met")
 
     def __init__(self, local: LocalClasses) -> None:
         # The classes that the region's calls have created.
@@ -147,6 +159,8 @@ class SegmentClasses:
         # After a graph break: the root source of the eager call's result. The classes seen since, which guards keep alive.
         self.given: Source | None = None
         self.met = AddressSet()
+        # The classes that the captured code has made: how a program makes each again.
+        self.made: IdentityMap[MadeClass] = IdentityMap()
 
     def meet(self, cls: type, src: Source) -> None:
         """Decides how guards identify a class first seen after a graph break: by content, if each eager call creates its own class."""
@@ -160,4 +174,5 @@ class SegmentClasses:
 
     def clear(self) -> None:
         self.met.clear()
+        self.made.clear()
         self.given = None
