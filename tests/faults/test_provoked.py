@@ -126,7 +126,10 @@ def laid_out(x):
 
 
 def makes_a_class(x):
-    return x + enum.Enum("E", "a b").a.value
+    class E(enum.Enum):
+        a = 1
+
+    return x + E.a.value
 
 
 def imports(x):
@@ -249,7 +252,7 @@ PROGRAMS: dict[str, tuple[Any, tuple, dict[str, Any], str]] = {
     "FL417": (differs, (Plain(),), {}, "repr(v)"),
     "FL421": (subclass, (), {}, "Parameter"),
     "FL422": (laid_out, (), {}, "json.dumps"),
-    "FL423": (makes_a_class, (), {}, "enum.Enum"),
+    "FL423": (makes_a_class, (), {}, "class E"),
     "FL425": (imports, (), {}, "import this"),
     "FL429": (disallowed, (), {"policy": fineline.Policy(disallow=torch.sin)}, "x.sin()"),
     "FL430": (block, (), {}, "with fineline"),

@@ -51,7 +51,7 @@ from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, tensor_number, without_sizes
 from fineline.guards.source import Source
 from fineline.identity import IdentityMap
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
 from fineline.torch_facts.function_modes import FunctionModesOff, put_on
 from fineline.torch_facts.wrapper_subclasses import is_jagged, is_wrapper, memory_of
@@ -62,6 +62,8 @@ from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import guard_lookups
 from fineline.tracing.tracebacks import ShownPlace, Variable
 
+# The modules of classes whose subclasses nothing looks up.
+UNLISTED = ("abc", "enum", "typing")
 # The errors of AOTAutograd at a number that is known only at run time.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 
@@ -90,6 +92,7 @@ class ResidualWriter:
     def returns(self, value: Any) -> None:
         r = self.rebuild
         self._hooks()
+        self._classes()
         text, modes = r.expr(value), self._modes_left()
         self._writes()
         self.tail = [*modes, f"return {text}"]
@@ -104,6 +107,7 @@ class ResidualWriter:
         """
         r = self.rebuild
         self._hooks()
+        self._classes()
         at = DIFFERENTIATING.get(fn)
         if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
@@ -171,6 +175,13 @@ class ResidualWriter:
             if made.node is None and storage_of(memory(trace.guards.interp, made.tensor)) in written:
                 raise made.outside("a hook on a tensor that the graph writes into, which may have another history then")
         self.rebuild.register_hooks()
+
+    def _classes(self) -> None:
+        """Makes the classes whose bases existed before the segment, because those list them as their subclasses."""
+        made = self.trace.classes.made
+        for cls, how in made.items():
+            if any([is_users_class(base) and base not in made and base.__module__ not in UNLISTED for base in how.bases]):
+                self.rebuild.expr(cls)
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:

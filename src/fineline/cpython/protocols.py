@@ -43,6 +43,11 @@ def native_binary(op: Any, a: Any, b: Any) -> Any:
     return op(a, b)
 
 
+def set_up_annotations() -> None:
+    if "__annotations__" not in locals():
+        locals()["__annotations__"] = {}
+
+
 def same(value: Any) -> Any:
     return value
 
