@@ -1,22 +1,27 @@
 # %% failing
-import collections
+import enum
 import torch
 import fineline
 
 def f(x):
-    Pair = collections.namedtuple("Pair", "a b")
-    return Pair(x + 1, x * 2).a
+    class Scale(enum.Enum):
+        SMALL = 2
+        LARGE = 8
+
+    return x * Scale.LARGE.value
 
 print(fineline.explain(f)(torch.ones(3)))
 
 # %% fixed
-import collections
+import enum
 import torch
 import fineline
 
-Pair = collections.namedtuple("Pair", "a b")
+class Scale(enum.Enum):
+    SMALL = 2
+    LARGE = 8
 
 def f(x):
-    return Pair(x + 1, x * 2).a
+    return x * Scale.LARGE.value
 
 print(fineline.compile(f, backend="eager", fullgraph=True)(torch.ones(3)))

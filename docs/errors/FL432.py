@@ -2,12 +2,12 @@
 import torch
 import fineline
 
-class Config:
-    pass
+def scale(x):
+    return x * 2
 
 def f(x):
-    Config.rows = x.shape[0]
-    return x + 1
+    scale.rows = x.shape[0]
+    return scale(x)
 
 print(fineline.explain(f)(torch.ones(3)))
 
@@ -22,6 +22,6 @@ config = Config()
 
 def f(x):
     config.rows = x.shape[0]
-    return x + 1
+    return x * 2
 
 print(fineline.compile(f, backend="eager", fullgraph=True)(torch.ones(3)))

@@ -221,9 +221,33 @@ def test_an_object_is_made_again(name: str) -> None:
         assert again is not found.value and second is not again
 
 
-def test_a_class_that_the_capture_has_made_is_not_reconstructible() -> None:
+def test_a_class_that_the_capture_has_made() -> None:
+    def program() -> Any:
+        class Local(Plain):
+            kind = [1]
+
+            def own(self) -> Any:
+                return Local, __class__  # type: ignore[name-defined]
+
+        Local.later = Local.own  # type: ignore[attr-defined]
+        return Local, Local.kind, Local()
+
+    found = rebuilt(program)
+    (cls, kind, made), old = found.again, found.value[0]
+    assert cls is not old and cls.__mro__[1:] == (Plain, object) and list(vars(cls)) == list(vars(old)) and cls.__qualname__ == old.__qualname__
+    assert cls.kind is kind == [1] and type(made) is cls and made.own() == (cls, cls) and cls.later is cls.own
+
+
+def test_a_class_that_contains_itself_is_not_reconstructible() -> None:
+    def program() -> Any:
+        class Local:
+            kind: list = []
+
+        Local.kind.append(Local)
+        return Local
+
     with pytest.raises(NotReconstructible, match="Local"):
-        rebuilt(lambda: type("Local", (Plain,), {"kind": [1]}))
+        rebuilt(program)
 
 
 # -- identity ----------------------------------------------------------------------------------------------------------------------

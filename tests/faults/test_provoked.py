@@ -126,7 +126,10 @@ def laid_out(x):
 
 
 def makes_a_class(x):
-    return x + enum.Enum("E", "a b").a.value
+    class E(enum.Enum):
+        a = 1
+
+    return x + E.a.value
 
 
 def imports(x):
@@ -136,7 +139,7 @@ def imports(x):
 
 
 def sets_on_a_class(x):
-    Plain.level = 1
+    Plain.__doc__ = "a level"
     return x
 
 
@@ -249,11 +252,11 @@ PROGRAMS: dict[str, tuple[Any, tuple, dict[str, Any], str]] = {
     "FL417": (differs, (Plain(),), {}, "repr(v)"),
     "FL421": (subclass, (), {}, "Parameter"),
     "FL422": (laid_out, (), {}, "json.dumps"),
-    "FL423": (makes_a_class, (), {}, "enum.Enum"),
+    "FL423": (makes_a_class, (), {}, "class E"),
     "FL425": (imports, (), {}, "import this"),
     "FL429": (disallowed, (), {"policy": fineline.Policy(disallow=torch.sin)}, "x.sin()"),
     "FL430": (block, (), {}, "with fineline"),
-    "FL432": (sets_on_a_class, (), {}, "Plain.level"),
+    "FL432": (sets_on_a_class, (), {}, "Plain.__doc__"),
     "FL433": (compiles, (), {}, "fineline.compile"),
     "FL434": (has_history, (), {}, "weight()"),
     "FL438": (deleted, (), {}, "Counted()"),

@@ -128,6 +128,24 @@ def test_undo_puts_back_a_container(name: str) -> None:
     assert facts(obj) == facts(make())
 
 
+def test_undo_puts_back_a_class() -> None:
+    class Base:
+        a, b = 1, 2
+
+    class Own(Base):
+        c = 3
+
+    log, before = MutationLog(), [list(vars(cls).items()) for cls in (Base, Own)]
+    for cls, name, value in ((Base, "a", 5), (Own, "b", 6), (Own, "c", 7), (Own, "c", 8)):
+        assert not log.class_written(cls, name) or name == "c"
+        log.note_class(cls, source(), name)
+        setattr(cls, name, value)
+        assert log.class_written(cls, name) and not log.class_written(Base, "c")
+    assert [w.kind for w in log.written.values()] == ["class", "class"] and (Own.a, Own.b, Base.b) == (5, 6, 2)
+    log.undo()
+    assert [list(vars(cls).items()) for cls in (Base, Own)] == before and (Own.a, Own.b) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("obj", "write", "read"),
     [
@@ -501,6 +519,7 @@ def full() -> tuple[MutationLog, list]:
     log.replace(held, 0, object())
     log.note_slot(thing, source(), SLOT, EMPTY)
     log.note_trace(error, source(), None, traceback())
+    log.note_class(type("Made", (), {}), source(), "a")
     log.note_hit(len, [held], {})
     log.note_storage(t)
     log.cached.append((len, 1))

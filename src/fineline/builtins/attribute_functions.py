@@ -17,7 +17,16 @@ from fineline.kinds import is_a
 from fineline.numpy_support import np
 from fineline.objects.attribute_errors import read_attribute
 from fineline.objects.attribute_reads import BINDERS, load_as_object, load_attr, load_without_getattr
-from fineline.objects.attribute_writes import delete_attr, generic_delete, generic_store, store_attr
+from fineline.objects.attribute_writes import (
+    DELETE_FROM_CLASS,
+    SET_ON_CLASS,
+    delete_attr,
+    delete_from_class,
+    generic_delete,
+    generic_store,
+    store_attr,
+    store_on_class,
+)
 from fineline.objects.c_argument_errors import refused
 from fineline.objects.type_info import ABSENT, METHOD, MISSING, PROPERTY, PY_DATA, PY_OTHER, kind_of, raw_lookup, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
@@ -139,6 +148,8 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         object.__getattribute__: _object_getattribute,
         object.__setattr__: _writing(generic_store, object.__setattr__),
         object.__delattr__: _writing(generic_delete, object.__delattr__),
+        SET_ON_CLASS: _writing(store_on_class, SET_ON_CLASS),
+        DELETE_FROM_CLASS: _writing(delete_from_class, DELETE_FROM_CLASS),
         types.ModuleType.__getattribute__: _object_getattribute,
         # It returns a method, or the function itself.
         types.FunctionType.__get__: Call.run_in_c,

@@ -1,11 +1,9 @@
-"""Handlers of calls that make or check classes: class statements, isinstance(), issubclass(), super(), enums."""
+"""Handlers of calls that read or check classes: isinstance(), issubclass(), super(), type()."""
 
 from __future__ import annotations
 
 import abc
 import builtins
-import collections
-import dataclasses
 import enum
 import types
 import typing
@@ -17,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fineline.builtins.class_making import MAKERS, make_by_type
 from fineline.cpython import protocols
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
@@ -29,12 +28,11 @@ from fineline.objects.callable_table import UNKNOWN, spec_of
 from fineline.objects.instances import make_instance
 from fineline.objects.introspection import find_cell
 from fineline.objects.type_info import raw_lookup, special_method, type_info, watches
-from fineline.symbolic.arithmetic import SYMBOLIC, settle_all
+from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tables import attributes
 from fineline.tracing.identity_guards import SameSubclasses, guard_mro, guard_subclass, is_instance
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.mutation_log import EMPTY
-from fineline.tracing.plain_values import is_value
 from fineline.tracing.recreated_classes import CLASS_MRO
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -81,8 +79,8 @@ def _isinstance(call: Call) -> Frame | None:
                     _guard_mark(trace, obj, _MARKS[c])
                 if is_a(check, types.FunctionType) and check in STATIC_CHECKS and (not by_class or type(c) is abc.ABCMeta):
                     if not by_class and not stands:
-                        if getattr(c, "_is_protocol", False) and trace.classes.local.is_given(c):
-                            reason = "isinstance() with a protocol that eager code makes"
+                        if getattr(c, "_is_protocol", False) and (trace.classes.local.is_given(c) or trace.mutations.class_attributes):
+                            reason = "isinstance() with a protocol that eager code makes, or with one after a write to a class"
                             raise GraphBreak(isinstance, (obj, classes), None, "FL412", reason)
                         _guard_abstract(trace, obj, c)
                 elif is_a(check, types.FunctionType):
@@ -197,13 +195,7 @@ def _callable(call: Call) -> Frame | None:
 def _type(call: Call) -> Frame | None:
     if len(call.args) == 1 and not call.kwargs:
         return call.finish(call.interp.type_of(call.args[0]))
-    if len(call.args) != 3:
-        return refused(call)
-    if type(call.args[2]) is dict:
-        # CPython takes the module's name from the calling frame, which here is fineline's.
-        call.trace.expand(call.args[2])
-        call.args = [*call.args[:2], call.trace.fresh({"__module__": call.frame.globals.get("__name__"), **call.args[2]})]
-    raise natively(call, "making a class")
+    return make_by_type(call) if len(call.args) == 3 else refused(call)
 
 
 def _super(call: Call) -> Frame | None:
@@ -234,31 +226,6 @@ def _arguments_of_super(call: Call) -> list[Any]:
     return [cls, self]
 
 
-def _build_class(call: Call) -> Frame | None:
-    """Runs a class statement eagerly, with the body of the class."""
-    if not call.trace.active:
-        return call.finish(call.trace.classes.local.add(call.native()))
-    raise natively(call, f"the class {call.args[1]} is made")
-
-
-def natively(call: Call, reason: str) -> GraphBreak:
-    """Returns the graph break at which the call makes a class eagerly."""
-    classes = call.trace.classes.local
-    if call.trace.active:
-        call.trace.pin(classes, "made_natively")
-    return GraphBreak(classes, (call.fn, *call.args), call.kwargs, "FL423", reason)
-
-
-def _class_factory(call: Call) -> Frame | None:
-    """Breaks the graph at library functions that write a class's source and compile it."""
-    if not call.trace.active:
-        return call.finish(call.trace.classes.local(call.fn, *call.args, **(call.kwargs or {})))
-    if call.fn is collections.namedtuple:
-        # It would take the module's name from the calling frame.
-        call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
-    raise natively(call, f"{call.fn.__name__}() makes a class")
-
-
 def _wrapper(call: Call) -> Frame | None:
     """Handles property(), classmethod(), staticmethod() and object(), which only store their arguments."""
     return call.finish(call.trace.fresh(call.native()))
@@ -287,24 +254,6 @@ def _subclasses(call: Call) -> Frame | None:
     return call.finish(found)
 
 
-def _enum_call(call: Call) -> Frame | None:
-    cls = call.fn
-    target, real = (cls, call.args) if is_a(cls, enum.EnumMeta) else (call.args[0], call.args[1:])
-    if len(real) != 1 or call.kwargs:
-        # It would take the module's name from the calling frame.
-        call.kwargs = {"module": call.frame.globals.get("__name__"), **(call.kwargs or {})}
-        raise natively(call.of(target, real), "making an enum")
-    if target in call.trace.classes.local:
-        return call.of(enum.EnumMeta.__call__, [target, *real]).interpret()
-    if call.interp.backing.may_be_symbolic:
-        # The code that follows depends on the member.
-        real = [settle_all(real[0])]
-    if is_value(real[0]):
-        call.trace.deferred.settle(real[0])
-        return call.finish(target(*real))
-    raise GraphBreak(target, tuple(real), None, "FL423", "looking up a member of an enum")
-
-
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         object.__new__: _object_new,
@@ -315,11 +264,9 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         builtins.callable: _callable,
         builtins.type: _type,
         builtins.super: _super,
-        builtins.__build_class__: _build_class,
         type.__call__: _type_call,
         type.__subclasses__: _subclasses,
         **dict.fromkeys((object, property, classmethod, staticmethod, property.setter, property.getter, property.deleter), _wrapper),
-        enum.EnumMeta.__call__: _enum_call,
-        **dict.fromkeys((collections.namedtuple, dataclasses._process_class, types.new_class), _class_factory),  # type: ignore[attr-defined]
+        **MAKERS,
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import operator
 import types
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,6 +22,8 @@ from fineline.guards.evaluate import LENGTH, SIZED, raw_len
 from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
 from fineline.objects import c_access, c_calls
+from fineline.objects.carried_iterators import STANDING
+from fineline.objects.iterator_stand_ins import KINDS
 from fineline.objects.mapping_proxies import shown
 from fineline.objects.type_info import in_python, type_info
 from fineline.symbolic.arithmetic import only_numbers, settle_all
@@ -179,8 +182,18 @@ def _get_shown(call: Call) -> Frame | None:
     return call.instead(dict.get, [inner, *args[1:]])
 
 
+def _length_hint(call: Call) -> Frame | None:
+    """Handles ``operator.length_hint``. An iterator that a stand-in may replace is asked itself what it has left."""
+    if not call.trace.active:
+        return call.run_natively()
+    if type(call.args[0]) in KINDS or type(call.args[0]) in STANDING:
+        raise call.graph_break("FL410", "a length hint of an iterator under way")
+    return call.instead(protocols.length_hint, call.args)
+
+
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
+        operator.length_hint: _length_hint,
         tuple.__new__: _tuple_new,
         torch.Size: _size,
         builtins.len: _len,

@@ -46,6 +46,8 @@ def _text(call: Call) -> Frame | None:
         args = call.args = [settle_all(a) for a in args]
         obj = args[0]
         kind: type = type(obj)
+        if fn is hash and obj in trace.classes.local:
+            raise call.graph_break("FL417", "hash() of a class, or of a member of an enum, that each call makes")
         if is_a(obj, type) and is_users_class(kind):
             for name in ("__format__", "__str__", "__repr__"):
                 type_info(trace, kind).look(trace, name)

@@ -10,7 +10,7 @@ from fineline.bytecode.lowering import Version
 # Code of modules, class bodies and coroutines: the interpreter runs functions only.
 REFUSED: Mapping[str, str] = MappingProxyType({
     **dict.fromkeys(("ASYNC_GEN_WRAP", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE"), "FL405"),
-    **dict.fromkeys(("IMPORT_STAR", "LOAD_CLASSDEREF", "SETUP_ANNOTATIONS"), "FL423"),
+    "IMPORT_STAR": "FL423",
 })  # fmt: skip
 
 # A comparison checks together with the jump after it.

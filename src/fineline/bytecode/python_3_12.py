@@ -64,6 +64,13 @@ def super_attribute(reading: Reading, k: int) -> Replacement:
     return (*(explicit if arg & 2 else implicit), ("LOAD_METHOD" if arg & 1 else "LOAD_ATTR", arg >> 2)), 1
 
 
+def class_variable(reading: Reading, k: int) -> Replacement:
+    """A variable of a class's body, or of the function around it; annotations and type parameters read the body's variables otherwise."""
+    if reading.follows(k, "LOAD_FROM_DICT_OR_DEREF"):
+        return (("LOAD_CLASSDEREF", reading.instructions[k + 1].arg),), 2
+    return (("LOAD_NAMESPACE", 0),), 1
+
+
 def jump_back(reading: Reading, k: int) -> Replacement:
     name, arg = reading.instructions[k]
     return ((name if reading.repeats(k) else "JUMP_FORWARD", arg),), 1
@@ -86,6 +93,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     "JUMP_BACKWARD_NO_INTERRUPT": jump_back,
     "LOAD_ATTR": attribute,
     "LOAD_FAST_CHECK": renamed("LOAD_FAST"),
+    "LOAD_LOCALS": class_variable,
     "LOAD_SUPER_ATTR": super_attribute,
     **{f"POP_JUMP_IF_{condition}": renamed(f"POP_JUMP_FORWARD_IF_{condition}") for condition in CONDITIONS},
     "RETURN_CONST": constant_returned,
@@ -94,7 +102,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({
 
 REFUSED: Mapping[str, str] = MappingProxyType({
     **python_3_11.REFUSED,
-    **dict.fromkeys(("LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS", "MAKE_TYPE_PARAMETERS"), "FL423"),
+    **dict.fromkeys(("LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_NAMESPACE", "MAKE_TYPE_PARAMETERS"), "FL423"),
 })  # fmt: skip
 OWN_HANDLERS = frozenset({Instruction("CALL_INTRINSIC_1", STOPS)})
 WORDINGS: Mapping[str, str] = MappingProxyType({

@@ -388,7 +388,8 @@ class FrameStateBuilder:
         local: list[Any] = []
         roots, in_loop, keeps_suspended = self.roots, bool(self.loop_numbers), self._keeps_suspended
         for i, name in enumerate(f.info.slots):
-            stays = whole or i in live or type(f.local[i]) is CellType
+            # The bases of a class list it as long as it lives.
+            stays = whole or i in live or type(f.local[i]) is CellType or (is_a(f.local[i], type) and f.local[i] in self._trace.classes.local)
             if stays or (keeps_suspended and self.suspended.holds(f.local[i])):
                 roots.hint = name
                 local.append(self._local(f.local, i, at=Number("local", at, i) if in_loop else None))
@@ -458,7 +459,7 @@ class FrameStateBuilder:
         if is_a(v, InterpretedGenerator) and not passed:
             return GeneratorRef(self._generator(v)) if type(v.given) is not GeneratorType else self.roots.number(v.given)
         sourced = v in trace.sources
-        if not sourced and v not in trace.made:
+        if not sourced and v not in trace.made and v not in trace.classes.parts:
             known = self._own_object(v, t)
             if known is not None:
                 return known

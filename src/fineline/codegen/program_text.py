@@ -51,6 +51,8 @@ class ProgramText(ValueWalk[str]):
         self.outputs = GraphOutputs()
         # The objects whose statements are being written: an inner one is part of the outer ones.
         self.busy = AddressSet()
+        # The variables of cells that get a class, by the class that is being written.
+        self._open_cells: list[tuple[str, type]] = []
         # ``constants`` keeps the objects with a name here alive, and ``_kept`` the others that the program makes.
         self._constant_names: AddressMap[str] = AddressMap()
         self._kept: list[Any] = []
@@ -150,6 +152,15 @@ class ProgramText(ValueWalk[str]):
             self.trace.made.add(v)
             self._kept.append(v)
         return self.expr(v)
+
+    def open_cell(self, name: str, cls: type) -> None:
+        """Notes a cell that gets a class as soon as the class has been made, because the class holds the cell."""
+        self._open_cells.append((name, cls))
+
+    def close_cells(self, cls: type, text: str) -> None:
+        """Writes the statements that put a class into the cells which were made before it."""
+        self.lines += [f"{name}.cell_contents = {text}" for name, held in self._open_cells if held is cls]
+        self._open_cells = [(name, held) for name, held in self._open_cells if held is not cls]
 
     def known(self, v: Any) -> str | None:
         """Returns the variable of an object that the program has made already; None if there is none."""

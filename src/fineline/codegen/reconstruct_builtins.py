@@ -182,8 +182,11 @@ def _method(r: ProgramText, v: types.MethodType) -> str:
 def _cell(r: ProgramText, v: types.CellType) -> str:
     r.check_made(v)
     name = r.statement("cell", f"{r.constant(types.CellType, 'CellType')}()", v)
-    if contents(v) is not EMPTY:
-        text = r.expr(v.cell_contents)
+    held = contents(v)
+    if is_a(held, type) and held in r.busy:
+        r.open_cell(name, held)
+    elif held is not EMPTY:
+        text = r.expr(held)
         r.lines.append(f"{name}.cell_contents = {text}")
     return name
 

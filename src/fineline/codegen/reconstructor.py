@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fineline.codegen.program_text import ProgramText, short_name
 from fineline.codegen.reconstruct_builtins import MAKERS, iterator
+from fineline.codegen.reconstruct_classes import made_class, part_of_class
 from fineline.codegen.reconstruct_instances import exception, fill_instance, instance
 from fineline.fake.fake_tensors import carry, own_attributes
 from fineline.frames.graph_breaks import NotReconstructible
@@ -179,6 +180,11 @@ class Reconstructor(ProgramText):
             if is_value(v) and t is not tuple and not local:
                 return self.constant(v, getattr(v, "__name__", t.__name__))
             return self.param(src)
+        classes = trace.classes
+        if v in classes.parts and classes.parts[v] in classes.made:
+            return part_of_class(self, v, classes.parts[v])
+        if v in classes.made:
+            return made_class(self, v, classes.made[v])
         if local and is_a(v, type):
             raise NotReconstructible(f"the class {v.__qualname__}, of unknown origin")
         if t is not tuple and is_value(v) and not local and not (t is frozenset and v in trace.made):

@@ -51,17 +51,19 @@ from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, tensor_number, without_sizes
 from fineline.guards.source import Source
 from fineline.identity import IdentityMap
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
 from fineline.torch_facts.function_modes import FunctionModesOff, put_on
 from fineline.torch_facts.wrapper_subclasses import is_jagged, is_wrapper, memory_of
 from fineline.tracing.local_classes import guard_distinct_classes
-from fineline.tracing.mutation_log import EMPTY, Written, contents
+from fineline.tracing.mutation_log import EMPTY, Written, contents, own_dict
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.set_identity_guards import guard_lookups
 from fineline.tracing.tracebacks import ShownPlace, Variable
 
+# The modules of classes whose subclasses nothing looks up.
+UNLISTED = ("abc", "enum", "typing")
 # The errors of AOTAutograd at a number that is known only at run time.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 
@@ -90,6 +92,7 @@ class ResidualWriter:
     def returns(self, value: Any) -> None:
         r = self.rebuild
         self._hooks()
+        self._classes()
         text, modes = r.expr(value), self._modes_left()
         self._writes()
         self.tail = [*modes, f"return {text}"]
@@ -104,6 +107,7 @@ class ResidualWriter:
         """
         r = self.rebuild
         self._hooks()
+        self._classes()
         at = DIFFERENTIATING.get(fn)
         if at is not None and (kwargs.get("create_graph") or any(args[at : at + 1])):
             self.uncompiled = "what it computes is differentiated twice, which AOTAutograd does not support"
@@ -172,6 +176,13 @@ class ResidualWriter:
                 raise made.outside("a hook on a tensor that the graph writes into, which may have another history then")
         self.rebuild.register_hooks()
         self.rebuild.set_variables()
+
+    def _classes(self) -> None:
+        """Makes the classes whose bases existed before the segment, because those list them as their subclasses."""
+        made = self.trace.classes.made
+        for cls, how in made.items():
+            if any([is_users_class(base) and base not in made and base.__module__ not in UNLISTED for base in how.bases]):
+                self.rebuild.expr(cls)
 
     # -- writes --------------------------------------------------------------------------------------------------------
     def _writes(self) -> None:
@@ -289,6 +300,13 @@ class ResidualWriter:
             late.append(f"{target}.cell_contents = {self.rebuild.expr(w.obj.cell_contents)}")
         elif w.before is not EMPTY:
             late.append(f"del {target}.cell_contents")
+
+    def _write_class(self, w: Written, target: str, late: list[str]) -> None:
+        r, now = self.rebuild, own_dict(w.obj)
+        for name in [name for name in now if name in w.keys]:
+            late.append(f"type.__setattr__({target}, {name!r}, {r.expr(now[name])})")
+        for name in sorted(w.keys.difference(now)):
+            late.append(f"if {name!r} in {target}.__dict__: type.__delattr__({target}, {name!r})")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: RestOfCall, shown: bool = True) -> ResidualProgram:

@@ -187,7 +187,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "pure shallow": "attrgetter itemgetter methodcaller",
             "mutator deep": "delitem iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem",
             "callback deep": "call",
-            "refused": "length_hint",
+            "handled args:1,2": "length_hint",
             "protocol checks_result number methods:__index__": "index",
             "methods:__add__": "concat",
             "methods:__iadd__,__add__": "iconcat",

@@ -203,7 +203,7 @@ TYPES: tuple[TypeFacts, ...] = (
     TypeFacts(type({}.items()), "pure none", {"pure deep": f"{_VIEW_ALGEBRA} __contains__ __repr__", _BETWEEN_SETS: _VIEW_ALGEBRA}),
     TypeFacts(type, "refused", {
         "pure none": "__or__ __ror__ __repr__ __sizeof__ mro", "handled args:1,1": "__subclasses__",
-        "callback deep": "__instancecheck__", "refused handler_first": "__call__",
+        "handled args:3,3": "__setattr__", "handled args:2,2": "__delattr__", "callback deep": "__instancecheck__", "refused handler_first": "__call__",
     }),
     TypeFacts(super, "refused", {}),
     TypeFacts(property, "refused", {"handled": "getter setter deleter", "mutator none": "__init__"}),

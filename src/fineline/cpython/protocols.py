@@ -43,6 +43,11 @@ def native_binary(op: Any, a: Any, b: Any) -> Any:
     return op(a, b)
 
 
+def set_up_annotations() -> None:
+    if "__annotations__" not in locals():
+        locals()["__annotations__"] = {}
+
+
 def same(value: Any) -> Any:
     return value
 
@@ -270,6 +275,29 @@ def subscript_missing(d: Any, key: Any) -> Any:
 
 def length(obj: Any) -> int:
     return checked_length(special(obj, "__len__"))
+
+
+def length_hint(obj: Any, default: Any = 0, /) -> int:
+    given = index(default)
+    size, hint = special(obj, "__len__"), special(obj, "__length_hint__")
+    try:
+        if size is not MISSING:
+            return checked_length(size)
+    except TypeError:
+        pass
+    if hint is MISSING:
+        return given
+    try:
+        value = hint()
+    except TypeError:
+        return given
+    if value is NotImplemented:
+        return given
+    if not is_a(value, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(value).__name__}")
+    if value < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return int(value)
 
 
 def checked_length(method: Any) -> int:

@@ -78,6 +78,8 @@ class ExportWriter(ResidualWriter):
 
     def _wrote(self, w: Written, outcome: Outcome) -> None:
         """Handles a write to an object that existed before: ignores it if nothing changed, records a new buffer, refuses others."""
+        if w.kind == "class":
+            raise NotExported(f"the call sets attributes of {w.src.text()}", id="FL604")
         now = _contents(w.obj, w.kind)
         before = _listed(w.before, w.kind)
         if len(now) == len(before) and all([a is b or same_constant(a, b) for a, b in zip(now, before, strict=True)]):

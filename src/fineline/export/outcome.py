@@ -108,6 +108,9 @@ class Outcome(ValueWalk[object]):
         t = type(v)
         if src is not None and root_of(src).op == "root":
             return Given(src, v)
+        if t in self.trace.classes.made or v in self.trace.classes.made:
+            cls = v if is_a(v, type) else t
+            raise NotExported(f"the result holds {cls.__qualname__}, a class that the call makes, or an instance of it", id="FL603")
         if v in self._seen and not is_a(v, tuple):
             raise NotExported(f"the result holds one {t.__qualname__} in two places, or in itself", id="FL603")
         self._seen.add(v)

@@ -19,6 +19,8 @@ class GraphLimits:
     dense_only: bool = False
     # Whether the capturing call already runs the backend's code, because the operators cannot run one by one before.
     compiled_first_call: bool = False
+    # Whether the captured code makes classes, which the program makes again.
+    made_classes: bool = True
     # Names of operators without a fake kernel on which the backend failed: they stay out of graphs.
     no_fake_kernel: frozenset[str] = frozenset()
 
@@ -30,5 +32,6 @@ class GraphLimits:
             self.traced_arrays and other.traced_arrays,
             self.dense_only or other.dense_only,
             self.compiled_first_call or other.compiled_first_call,
+            self.made_classes and other.made_classes,
             self.no_fake_kernel | other.no_fake_kernel,
         )

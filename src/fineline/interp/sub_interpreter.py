@@ -56,7 +56,7 @@ class _ReadOnlyLog(MutationLog):
     def __init__(self, outer: MutationLog, written: _Written, counters: IdentitySet) -> None:
         super().__init__()
         self.written, self.slots, self.replaced, self.seams = outer.written, outer.slots, outer.replaced, outer.seams
-        self.settings = outer.settings
+        self.settings, self.class_attributes = outer.settings, outer.class_attributes
         self._operands, self._counters, self._counted = written, counters, list[Any]()
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
@@ -65,6 +65,9 @@ class _ReadOnlyLog(MutationLog):
         if obj not in self.written:
             self._counted.append(obj)
         super().note(obj, src, key)
+
+    def note_class(self, cls: type, src: Source, name: str) -> None:
+        raise NotCapturable("it changes something that is not its own")
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         raise NotCapturable("it changes something that is not its own")

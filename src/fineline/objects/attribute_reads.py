@@ -485,6 +485,8 @@ def data_of_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: Type
         return NEXT
     if kind != C_DATA:
         return BINDERS[kind](interp, f, descr, cls, meta.cls, then, _asked(meta, cls, name))
+    if name == "__dict__" and cls in trace.classes.made:
+        return interp.finish(f, trace.classes.part(cls, TYPE_DICT.__get__(cls), ".__dict__"), then)
     if name == "__dict__":
         if not is_users_class(cls) or cls in trace.classes.local:
             raise GraphBreak(getattr, (cls, name), None, "FL431", "reading __dict__ of a class")
@@ -492,7 +494,7 @@ def data_of_metaclass(interp: Interp, f: Frame, cls: type, name: str, meta: Type
         space = TYPE_DICT.__get__(cls)
         trace.adopt(space, trace.guards.access(trace.pin(cls, cls.__qualname__), "member", TYPE_DICT, space))
         return interp.finish(f, space, then)
-    if is_users_class(cls):
+    if is_users_class(cls) and cls not in trace.classes.made:
         trace.pin(cls, cls.__qualname__)
     return interp.finish(f, read_member(interp, cls, descr, name), then)
 

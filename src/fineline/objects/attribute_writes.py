@@ -5,15 +5,18 @@ As for reads, the order in which Python searches is data: `STORERS` and `DELETER
 
 from __future__ import annotations
 
+import enum
 import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
 from fineline.objects.attribute_reads import NEXT, Loaded
 from fineline.objects.type_info import (
@@ -26,6 +29,7 @@ from fineline.objects.type_info import (
     PY_OTHER,
     TypeInfo,
     dict_of,
+    forget_attribute,
     in_python,
     raw_lookup,
     type_info,
@@ -33,9 +37,13 @@ from fineline.objects.type_info import (
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tables import attributes
 from fineline.tracing.interp import Interp
-from fineline.tracing.mutation_log import EMPTY
+from fineline.tracing.mutation_log import EMPTY, own_dict
 from fineline.tracing.plain_values import PLAIN_TENSORS
+from fineline.tracing.segment_trace import SegmentTrace
 
+SET_ON_CLASS, DELETE_FROM_CLASS = type.__setattr__, type.__delattr__
+# Classes whose attributes others than lookups read: C, or tables that the engine makes of them.
+WATCHED = (type, Tensor, torch.autograd.Function, enum.Enum)
 # An array, and the flags that show whether it may be written.
 OF_ARRAYS = frozenset({np.ndarray, *[type(flags) for flags in attributes(getattr(np, "array", lambda items: None)([]), "flags")]})
 
@@ -48,8 +56,8 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
     t = type(obj)
     if t in SYMBOLIC:
         raise _unset(obj, name, value, f".{name} on a number")
-    if is_a(obj, type) or (is_a(obj, types.FunctionType) and obj in trace.sources):
-        raise _unset(obj, name, value, f".{name} on a {'class' if is_a(obj, type) else 'function'}")
+    if is_a(obj, types.FunctionType) and obj in trace.sources:
+        raise _unset(obj, name, value, f".{name} on a function")
     if t in OF_ARRAYS:
         # NumPy refuses to set some of them back.
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
@@ -57,6 +65,8 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
     setter = info.setter(trace)
     if is_a(setter, types.FunctionType) or getattr(setter, "__name__", "__setattr__") != "__setattr__":
         return interp.call(f, setter, [obj, name, value], None, interp.discard)
+    if setter is SET_ON_CLASS:
+        return store_on_class(interp, f, obj, name, value)
     if in_python(setter) or getattr(setter, "__objclass__", type).__module__ not in GENERIC_MODULES or info.hides_dict or is_a(obj, types.ModuleType):
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
     return generic_store(interp, f, obj, name, value)
@@ -67,10 +77,10 @@ def _unset(obj: Any, name: str, value: Any, what: str) -> GraphBreak:
 
 
 def _of_object(obj: Any, fn: Any) -> Any:
-    """Returns ``setattr`` or ``delattr``, or `object`'s if the class has a Python version, which has already run or was bypassed."""
+    """Returns ``setattr`` or ``delattr``, or that of `object`, or of `type`, if the class has a Python version, which has already run or was bypassed."""
     method = f"__{fn.__name__}__"
-    own = not is_a(obj, type) and is_a(raw_lookup(type(obj), method), types.FunctionType)
-    return getattr(object, method) if own else fn
+    own = is_a(raw_lookup(type(obj), method), types.FunctionType)
+    return getattr(type if is_a(obj, type) else object, method) if own else fn
 
 
 def _of_descriptor(kind: int, descr: Any, name: str, other: str) -> Any:
@@ -96,6 +106,46 @@ def generic_store(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> 
     # C raises the error.
     object.__setattr__(obj, name, value)
     return None
+
+
+def store_on_class(interp: Interp, f: Frame, cls: type, name: str, value: Any) -> Frame | None:
+    """Stores an attribute of a class as ``type.__setattr__`` does."""
+    trace = interp.trace
+    if not is_a(cls, type):
+        SET_ON_CLASS(cls, name, value)
+    if not _is_plain(trace, cls, name):
+        raise _unset(cls, name, value, f".{name} on a class")
+    forget_attribute(trace, cls, name)
+    if cls not in trace.made:
+        trace.mutations.note_class(cls, trace.sources.get(cls) or trace.pin(cls, cls.__qualname__), name)
+    SET_ON_CLASS(cls, name, value)
+    return None
+
+
+def delete_from_class(interp: Interp, f: Frame, cls: type, name: str) -> Frame | None:
+    """Deletes an attribute of a class that the segment has made or added: any other would get another place in the class if it came back."""
+    trace = interp.trace
+    if not is_a(cls, type):
+        DELETE_FROM_CLASS(cls, name)
+    space = own_dict(cls)
+    own = cls in trace.made or (trace.mutations.class_written(cls, name) and name not in trace.mutations.before(space))
+    if not own or name not in space or not _is_plain(trace, cls, name):
+        raise GraphBreak(_of_object(cls, delattr), (cls, name), None, "FL432", f"deleting .{name} of a class").discard()
+    forget_attribute(trace, cls, name)
+    DELETE_FROM_CLASS(cls, name)
+    return None
+
+
+def _is_plain(trace: SegmentTrace, cls: type, name: str) -> bool:
+    """Returns whether an attribute of a class is one that only lookups of its name read: neither C nor a metaclass does more with it."""
+    if not is_users_class(cls) or issubclass(cls, WATCHED) or type(name) is not str or (name[:2] == name[-2:] == "__"):
+        return False
+    if cls not in trace.made and (cls in trace.classes.local or cls in trace.classes.made):
+        return False
+    if cls is RemovableHandle and trace.mutations.hooks.by_handle:
+        # Its count is not the one that the next call finds.
+        return False
+    return not PROPERTY <= type_info(trace, type(cls)).look(trace, name)[0] <= PY_DATA
 
 
 def set_property(interp: Interp, f: Frame, obj: Any, name: str, value: Any, info: TypeInfo, kind: int, descr: Any) -> Loaded:
@@ -181,6 +231,8 @@ def delete_attr(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     custom = info.look(trace, "__delattr__")[1]
     if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":
         return interp.call(f, custom, [obj, name], None, interp.discard)
+    if custom is DELETE_FROM_CLASS:
+        return delete_from_class(interp, f, obj, name)
     if in_python(custom):
         raise GraphBreak(delattr, (obj, name), None, "FL432", f"deleting .{name} on a {type(obj).__name__}").discard()
     return generic_delete(interp, f, obj, name)
@@ -215,11 +267,11 @@ def delete_by_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: Ty
 
 
 def delete_eagerly(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
-    """Breaks the graph for deletions that no log can undo: of slots, and of attributes of classes."""
+    """Breaks the graph for deletions that no log can undo, such as those of slots."""
     if is_a(obj, Tensor) and name == "grad":
         # C then sets it to None.
         return interp.tensors.set_attribute(interp, f, obj, name, descr, None, interp.discard)
-    if (type(obj) in PLAIN_TENSORS or not is_a(obj, (type, Tensor))) and kind != C_DATA and info.has_dict and name != "__dict__":
+    if (type(obj) in PLAIN_TENSORS or not is_a(obj, Tensor)) and kind != C_DATA and info.has_dict and name != "__dict__":
         return NEXT
     raise GraphBreak(_of_object(obj, delattr), (obj, name), None, "FL432", f"deleting .{name} of a {type(obj).__name__}").discard()
 

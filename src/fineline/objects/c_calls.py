@@ -183,8 +183,9 @@ def _call_in_python(call: Call, key: Any, spec: CallableSpec) -> Frame | None:
             return call.instead(method, list(args), kwargs, *((of_kind, key, args[0]) if spec.checks_result else ()))
     if _is_ready(spec, call.frame):
         # The polyfill of a class method takes the class.
-        bound = type(key) is types.BuiltinFunctionType and is_a(key.__self__, type)
-        return _run_polyfill(call, spec, [key.__self__, *args] if bound else list(args))
+        fn = call.fn
+        bound = type(fn) is types.BuiltinFunctionType and is_a(fn.__self__, type)
+        return _run_polyfill(call, spec, [fn.__self__, *args] if bound else list(args))
     raise call.graph_break("FL412", f"{describe(call.fn)} would run Python code, or read a tensor, from C")
 
 

@@ -23,6 +23,7 @@ from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
+from fineline.objects.c_access import is_structseq
 from fineline.objects.type_info import type_info
 from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
@@ -108,12 +109,21 @@ def _may_wait(interp: Interp, f: Frame, fn: Callable, args: Any) -> bool:
     at = _PATTERNS[fn]
     if not _plain(trace, fn, args[at : at + 1]):
         return False
-    given = [x for n, a in enumerate(args) if n != at for x in (a if type(a) in _TUPLES else (a,))]
+    given = [x for n, a in enumerate(args) if n != at for x in _items(a)]
     if fn is operator.mod and _WHOLE.search(args[0]) and any(map(_fractional, given)):
         # Infinity is not an integer.
         return False
     late = [_late(interp, x, (f.info.code, f.ip - 1) in interp.lessons.numbers.specialized_texts) for x in given]
     return None not in late and any(late)
+
+
+def _is_tuple(a: Any) -> bool:
+    """Returns whether the text of ``a`` consists of those of its items: a tuple, or a structseq such as ``torch.return_types.max``."""
+    return type(a) in _TUPLES or (is_a(a, tuple) and is_structseq(type(a)))
+
+
+def _items(a: Any) -> tuple:
+    return a if _is_tuple(a) else (a,)
 
 
 def _fractional(x: Any) -> bool:
@@ -170,7 +180,7 @@ def _written(trace: SegmentTrace, t: Tensor) -> bool:
 
 def _state(trace: SegmentTrace, args: tuple) -> tuple:
     interp = trace.guards.interp
-    given = [x for a in args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
+    given = [x for a in args for x in _items(a) if is_a(x, Tensor)]
     return torch.get_default_dtype(), *[(x.requires_grad, interp.backing.memory(interp, x).untyped_storage()._cdata) for x in given]
 
 
@@ -210,7 +220,7 @@ def given(interp: Interp, v: Any, src: Source) -> Any:
 def _stand_in(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str:
     """Returns the stand-in for a text in fake mode; raises if such a text cannot be made."""
     if fn is not _join and (fn is not format or args[1:] not in ((), ("",))):
-        fn(*[tuple([_sample(interp, x) for x in a]) if type(a) in _TUPLES else _sample(interp, a) for a in args])
+        fn(*[tuple([_sample(interp, x) for x in a]) if _is_tuple(a) else _sample(interp, a) for a in args])
     return f"<text {len(interp.trace.deferred.texts)} made at {f.file}:{f.line}>"
 
 
@@ -238,7 +248,7 @@ def known_next_time(interp: Interp, text: Text) -> None:
         if text.fn is None:
             return
         places.add(text.place)
-        for x in [x for a in text.args for x in (a if type(a) in _TUPLES else (a,))]:
+        for x in [x for a in text.args for x in _items(a)]:
             if x in interp.trace.deferred.texts:
                 found.append(interp.trace.deferred.texts[x])
             elif is_a(x, Tensor) or unknown(x):
@@ -280,7 +290,7 @@ def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """Returns the call by which a program makes ``value`` after its graph."""
     text = trace.deferred.texts[value]
     assert text.fn is not None
-    tensors = [x for a in text.args for x in (a if type(a) is tuple else (a,)) if is_a(x, Tensor)]
+    tensors = [x for a in text.args for x in _items(a) if is_a(x, Tensor)]
     if text.state != _state(trace, text.args) or PRINT_OPTS.__dict__ in trace.mutations.written or any([_written(trace, t) for t in tensors]):
         raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)
     return text.fn, text.args

@@ -12,6 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.errors import Unsupported
@@ -87,6 +88,11 @@ def _namespace(interp: Interp, f: Frame) -> Any:
     f = _users(f)
     trace, code = interp.trace, f.info.code
     out = f.extras.namespace
+    if not code.co_flags & CO_OPTIMIZED:
+        # The body of a class, or the code of a module that runs as a function.
+        if out is None and trace.active:
+            trace.pin(f.globals, "globals()")
+        return f.globals if out is None else out
     if out is None:
         out = trace.fresh({})
         if CURRENT.one_namespace:

@@ -21,7 +21,7 @@ from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.distributed_tensors import PLACEMENT
 from fineline.tracing.identity_guards import guard_mro
-from fineline.tracing.local_classes import find
+from fineline.tracing.local_classes import find, guard_lack
 from fineline.tracing.segment_trace import SegmentTrace
 
 MISSING = object()
@@ -114,6 +114,15 @@ class TypeInfo:
         return self.setattr_fn
 
 
+def forget_attribute(trace: SegmentTrace, cls: type, name: str) -> None:
+    """Forgets what a name has meant on a class and on those derived from it, because the class's attribute is about to be written."""
+    for info in trace.namespaces.types.values():
+        if any([k is cls for k in TYPE_MRO.__get__(info.cls)]):
+            info.found.pop(name, None)
+            info.loaders.pop(name, None)
+            info.after.clear()
+
+
 def raw_lookup(cls: type, name: str) -> Any:
     for k in TYPE_MRO.__get__(cls):
         d = TYPE_DICT.__get__(k)
@@ -157,6 +166,25 @@ def kind_of(descr: Any) -> int:
 
 
 def classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
+    """Returns (kind, descriptor) for a name in the MRO of a class, and guards what the captured code has not written itself."""
+    mutations = trace.mutations
+    if not heap or name not in mutations.class_attributes or not any([mutations.class_written(k, name) for k in TYPE_MRO.__get__(cls)]):
+        return _classify(trace, cls, name, heap)
+    guard_mro(trace, cls)
+    for k in TYPE_MRO.__get__(cls):
+        here, written = name in TYPE_DICT.__get__(k), mutations.class_written(k, name)
+        if here and not written:
+            return _classify(trace, k, name, _may_change(k))
+        if here:
+            descr = TYPE_DICT.__get__(k)[name]
+            _guard_descriptor(trace, descr)
+            return kind_of(descr), descr
+        if not written:
+            guard_lack(trace, k, name)
+    return ABSENT, None
+
+
+def _classify(trace: SegmentTrace, cls: type, name: str, heap: bool) -> tuple[int, Any]:
     descr = raw_lookup(cls, name)
     if heap and cls in trace.classes.local:
         holder = find(trace, cls, name)

@@ -101,7 +101,7 @@ DYNAMO: Mapping[str, Row] = MappingProxyType(
         "enable_trace_unittest": Row("none", "unittest is traced like other Python code"),
         "computed_lazy_constant_max_nodes": _OTHER,
         "canonicalize_output_graph_node_order": Row("none", "the operators of a graph are in the order in which the code calls them"),
-        "enable_trace_load_build_class": Row("none", "a class statement breaks the graph, and runs eagerly"),
+        "enable_trace_load_build_class": Row("none", "the body of a class is captured; if a metaclass or the like runs code, the statement runs eagerly"),
         "enable_faithful_generator_behavior": Row("none", "generators behave as in eager code"),
         "nested_graph_breaks": Row("so anyway", "a graph can break at any call depth, and the capture continues after the break"),
         "graph_break_on_nn_param_ctor": Row("none", "use a rule: Policy(disable=[torch.nn.Parameter])"),

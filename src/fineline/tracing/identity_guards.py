@@ -166,7 +166,7 @@ def leaves(trace: GuardedTrace, values: Any, hashed: bool = False, depth: int = 
 
 def guard_mro(trace: GuardedTrace, cls: type) -> None:
     """Guards the MRO of a class, because an answer follows from its bases."""
-    if is_users_class(cls):
+    if is_users_class(cls) and cls not in trace.classes.made:
         src = trace.sources.get(cls) if cls in trace.classes.local else None
         src = src or trace.guards.pin(cls, cls.__qualname__)
         # Guards the items: assigning to ``__bases__`` and back makes another tuple.

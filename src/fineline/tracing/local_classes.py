@@ -152,16 +152,28 @@ def find(trace: GuardedTrace, cls: type, name: str) -> type | None:
             if here:
                 return None
             continue
+        if k in trace.classes.made:
+            # The captured code, which is guarded, decides what it holds.
+            if here:
+                return None
+            continue
         local = k in trace.classes.local
         if here and not local:
             return k
-        src = (trace.sources.get(k) if local else None) or guards.pin(k, k.__qualname__)
         if here:
+            src = trace.sources.get(k) or guards.pin(k, k.__qualname__)
             descr = TYPE_DICT.__get__(k)[name]
             load_item(trace, descr, guards.access(src, "member", ClassItem(name), descr))
             return None
-        guards.check(src, "predicate", (partial(_class_lacks, name), f"has no {name} of its own"), ("lacks", name))
+        guard_lack(trace, k, name)
     return None
+
+
+def guard_lack(trace: GuardedTrace, cls: type, name: str) -> None:
+    """Guards that a class has no attribute ``name`` of its own, whatever its bases have."""
+    if is_users_class(cls) and cls not in trace.classes.made:
+        src = (trace.sources.get(cls) if cls in trace.classes.local else None) or trace.guards.pin(cls, cls.__qualname__)
+        trace.guards.check(src, "predicate", (partial(_class_lacks, name), f"has no {name} of its own"), ("lacks", name))
 
 
 def is_method(src: Source) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, Token
@@ -23,6 +24,7 @@ from fineline.kinds import is_a, is_users_class
 from fineline.torch_facts.tensor_backup import put_back_memory
 
 EMPTY = object()
+TYPE_DICT = type.__dict__["__dict__"]
 # The most bytes of tensors that a program copies at each call: this takes a microsecond or two.
 MOST_KEPT = 2**16
 # How deeply containers and objects are compared with copies of them.
@@ -78,6 +80,8 @@ class Written:
             deque.extend(obj, before)
         elif kind == "bytearray":
             obj[:] = before
+        elif kind == "class":
+            _put_back_class(obj, before)
         elif before is EMPTY:
             del obj.cell_contents
         else:
@@ -233,6 +237,8 @@ class MutationLog:
         self.written: AddressMap[Written] = AddressMap()
         # By the ids of an object and a descriptor, which each entry keeps alive.
         self.slots: dict[tuple[int, int], tuple[Any, Source, Any, Any]] = {}
+        # The names of the attributes of classes that are written to.
+        self.class_attributes: set[str] = set()
         # The storages that operators write into, each with a copy, if an error may have to undo the writes. Storages instead of tensors, because
         # a tensor may have another storage when the writes are undone.
         self.storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
@@ -286,6 +292,21 @@ class MutationLog:
             w.whole = True
         else:
             w.keys.add(key)
+
+    def note_class(self, cls: type, src: Source, name: str) -> None:
+        """Notes a write to an attribute of a class, which is about to happen: to an item of its dict, which only the class can write."""
+        space = own_dict(cls)
+        if space not in self.written:
+            self.written[space] = Written(cls, src, "class", dict(space))
+        self.class_attributes.add(name)
+        self.note(space, src, name)
+
+    def class_written(self, cls: type, name: str) -> bool:
+        """Returns whether the attribute of a class, not that of a base, was written to."""
+        if name not in self.class_attributes:
+            return False
+        space = own_dict(cls)
+        return space in self.written and self.is_dirty(space, name)
 
     def replaceable(self, obj: Any, key: Any, value: Any) -> bool:
         """Returns whether ``value``, which ``obj`` has held since before the segment, may be replaced by a symbol or a tuple with symbols."""
@@ -426,6 +447,8 @@ class MutationLog:
         for t in self.plain:
             if t.requires_grad:
                 t.detach_()
+        # Before the slots: the count of handles is one, if the code has written to it.
+        self.hooks.undo()
         for w in self.written.values():
             w.put_back(w.before)
         for obj, _, descriptor, old in self.slots.values():
@@ -435,13 +458,12 @@ class MutationLog:
                 descriptor.__set__(obj, old)
         for obj, key, old, _ in self.replaced:
             obj[key] = old
-        self.hooks.undo()
         self.settings.undo()
 
     def forget(self) -> None:
         """Drops all references: the traceback of an exception leads to this log, which would keep all written objects alive."""
         tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
-        for table in (*tables, self.data, self.hooks, self.settings):
+        for table in (*tables, self.class_attributes, self.data, self.hooks, self.settings):
             table.clear()
 
 
@@ -497,6 +519,21 @@ def _put_back(d: dict, before: dict) -> None:
             cls.__setitem__(d, key, value)
 
 
+def _put_back_class(cls: type, before: dict[str, Any]) -> None:
+    space = own_dict(cls)
+    for name in [name for name in space if name not in before]:
+        type.__delattr__(cls, name)
+    for name, value in before.items():
+        if space.get(name, EMPTY) is not value:
+            type.__setattr__(cls, name, value)
+
+
+def own_dict(cls: type) -> dict[str, Any]:
+    """Returns the dict of a class, which must not be written: the class caches what lookups find."""
+    found: dict[str, Any] = gc.get_referents(TYPE_DICT.__get__(cls))[0]
+    return found
+
+
 def _copy(obj: Any) -> tuple[str, Any]:
     if is_a(obj, OrderedDict):
         return "dict", dict(OrderedDict.items(obj))
@@ -512,4 +549,6 @@ def _copy(obj: Any) -> tuple[str, Any]:
         return "bytearray", bytes(obj)
     if is_a(obj, CellType):
         return "cell", contents(obj)
+    if is_a(obj, type):
+        return "class", dict(own_dict(obj))
     raise TypeError(f"writes to {type(obj).__name__} are not logged")

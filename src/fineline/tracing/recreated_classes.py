@@ -6,6 +6,7 @@ import enum
 import weakref
 from abc import ABCMeta
 from collections import namedtuple
+from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -23,7 +24,7 @@ from torch.autograd import Function
 from torch.nn import Parameter
 
 from fineline.guards.source import Source, root_of
-from fineline.identity import AddressSet
+from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a, is_users_class
 
 CLASS_MRO = type.__dict__["__mro__"]
@@ -51,6 +52,9 @@ HOLDERS = {
     classmethod: (classmethod.__dict__["__func__"],),
     TUPLE_GETTER: (TupleIndex(),),
 }
+# What a call makes together with a class, and the dicts of a class that hold more of it.
+TABLES = ("_member_map_", "__dataclass_fields__")
+MADE_WITH_CLASSES = (dict, FunctionType, staticmethod, classmethod, property, TUPLE_GETTER)
 # C types whose descriptors are guarded by content, and those whose identity is guarded.
 READ = frozenset({FunctionType, *HOLDERS})
 BY_IDENTITY = (type, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
@@ -136,10 +140,43 @@ def _is_read_by_content(cls: type) -> bool:
     return True
 
 
+class MadeClass:
+    """How a program makes a class again that the captured code has made.
+
+    ``calls``: the functions with their arguments: the first returns the class, and the others change it. ``space``: the class's own attributes
+    just after them. ``parts``: the objects that they have made, with the text by which each is found in the class.
+    """
+
+    __slots__ = ("calls", "parts", "space")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, tuple, dict[str, Any]]] = []
+        self.space: dict[str, Any] = {}
+        self.parts: IdentityMap[str] = IdentityMap()
+
+    def note(self, cls: type, call: tuple[Any, tuple, dict[str, Any]]) -> list[tuple[Any, str]]:
+        """Notes a call that has made or changed the class; returns what may have been made with it, and the text for each."""
+        self.calls.append(call)
+        self.space = dict(TYPE_DICT.__get__(cls))
+        found: list[tuple[Any, str]] = []
+        for name, v in self.space.items():
+            if is_a(v, MADE_WITH_CLASSES):
+                found.append((v, f".__dict__[{name!r}]"))
+            if is_a(v, (staticmethod, classmethod)):
+                found.append((v.__func__, f".__dict__[{name!r}].__func__"))
+            if name in TABLES and type(v) is dict:
+                found += [(part, f".{name}[{key!r}]") for key, part in v.items()]
+        return found
+
+    @property
+    def bases(self) -> tuple[type, ...]:
+        return tuple([base for _, args, _ in self.calls[:1] for a in args if type(a) is tuple for base in a if is_a(base, type)])
+
+
 class SegmentClasses:
     """The classes that each call creates for itself, as seen by one segment."""
 
-    __slots__ = ("given", "local", "met")
+    __slots__ = ("given", "local", "made", "met", "parts")
 
     def __init__(self, local: LocalClasses) -> None:
         # The classes that the region's calls have created.
@@ -147,6 +184,10 @@ class SegmentClasses:
         # After a graph break: the root source of the eager call's result. The classes seen since, which guards keep alive.
         self.given: Source | None = None
         self.met = AddressSet()
+        # The classes that the captured code has made: how a program makes each again.
+        self.made: IdentityMap[MadeClass] = IdentityMap()
+        # The objects that have been made with them, and the class of each.
+        self.parts: IdentityMap[type] = IdentityMap()
 
     def meet(self, cls: type, src: Source) -> None:
         """Decides how guards identify a class first seen after a graph break: by content, if each eager call creates its own class."""
@@ -158,6 +199,23 @@ class SegmentClasses:
             if root.op == "root" and not self.local.is_given(cls):
                 self.local.meet(cls, root is self.given)
 
+    def note(self, cls: type, call: tuple[Any, tuple, dict[str, Any]], known: Callable[[Any], bool]) -> None:
+        """Notes a call in the captured code that has made or changed a class. ``known``: returns whether an object is older than that."""
+        made = self.made.get(cls)
+        if made is None:
+            made = self.made[self.local.add(cls)] = MadeClass()
+        for part, text in made.note(cls, call):
+            if not known(part):
+                self.part(cls, part, text)
+
+    def part(self, cls: type, value: Any, text: str) -> Any:
+        """Notes that ``text``, after the expression of a class that was made here, gives ``value``; returns the value."""
+        self.made[cls].parts[value] = text
+        self.parts[value] = cls
+        return value
+
     def clear(self) -> None:
         self.met.clear()
+        self.made.clear()
+        self.parts.clear()
         self.given = None

@@ -432,6 +432,12 @@ class SegmentTrace:
         self.made.add(v)
         return v
 
+    def note_class(self, cls: type, make: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Notes a call in this segment that has made a class, or changed one that was made in it."""
+        self.classes.note(cls, (make, args, kwargs), lambda v: v in self.made or v in self.sources)
+        # A write to one of the dicts could not be repeated.
+        self.made.update([cls, *[part for part, _ in self.classes.made[cls].parts.items() if type(part) is not dict]])
+
     # -- instance dicts ----------------------------------------------------------------------------------------------
     def dict_source(self, obj: Any, d: dict) -> Source | None:
         """Returns the source of an existing object's ``__dict__``; None if the object was made here."""
@@ -628,7 +634,7 @@ class SegmentTrace:
             # FX writes members by name, but a combined flag has none.
             if is_a(a, int):
                 return int(a)
-        elif is_a(a, enum.Enum):
+        elif is_a(a, enum.Enum) and a not in self.classes.local:
             return a
         if t in NUMBERS:
             if self.deferred.numbers:

@@ -40,6 +40,13 @@ def only_made(x, m):
     return x.sin() + 1
 
 
+@one_graph()
+def of_all_that_an_operator_returns(x, m):
+    found = torch.max(x, 0)
+    text = f"the largest: {found}"
+    return found.values.sin(), text, str(torch.sort(m))
+
+
 def _must(ok: Any, message: Any, error: type[Exception] = ValueError) -> None:
     if not callable(message):
 

@@ -654,10 +654,13 @@ def bodies_that_decide_what_is_in_the_class() -> Any:
 
 
 def test_where_a_class_breaks_the_graph() -> None:
+    class Meta(type):
+        pass
+
     def fn(x):
         y = x + 1
 
-        class Local:
+        class Local(metaclass=Meta):
             value = 2
 
             def method(self, v):
@@ -666,7 +669,8 @@ def test_where_a_class_breaks_the_graph() -> None:
         return Local().method(y)
 
     told = fineline.explain(fn)(torch.ones(2))
-    assert [(b.id, b.reason) for b in told.breaks] == [("FL423", "the class Local is made")] and told.graph_count == 2
+    reason = "the class Local is made: it has a metaclass, or keyword arguments"
+    assert [(b.id, b.reason) for b in told.breaks] == [("FL423", reason)] and told.graph_count == 2
     with pytest.raises(fineline.errors.Unsupported, match="FL423") as refused:
         fineline.compile(fn, backend="eager", fullgraph=True)(torch.ones(2))
     assert refused.value.where == f"{__file__}:{fn.__code__.co_firstlineno + 3}"

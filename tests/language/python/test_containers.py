@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import weakref
 from typing import Any
 
@@ -20,6 +21,62 @@ class Thing:
 
 THINGS = {Thing() for _ in range(3)}
 ALIVE = weakref.WeakSet(THINGS)
+
+
+class OwnDict(dict):
+    pass
+
+
+class Counted(dict):
+    def __init__(self) -> None:
+        self.stored: list[Any] = []
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.stored.append(key)
+        super().__setitem__(key, value)
+
+
+@table.snippet(options={"fullgraph": True})
+def dicts_of_keys(x):
+    made = [cls.fromkeys(["a", "b"], x * 2) for cls in (dict, OwnDict, Counted, collections.OrderedDict, collections.defaultdict)]
+    return made, [type(d) for d in made], made[2].stored, OwnDict.fromkeys({"c": 1})
+
+
+class Hinting:
+    def __init__(self, hint: Any, size: Any = None) -> None:
+        self.hint, self.size = hint, size
+
+    def __length_hint__(self) -> Any:
+        if self.hint is None:
+            raise TypeError("no hint")
+        return self.hint
+
+
+class Sized(Hinting):
+    def __len__(self) -> Any:
+        if self.size is None:
+            raise TypeError("no size")
+        return self.size
+
+
+@table.snippet(options={"fullgraph": True})
+def hints_of_a_length(x):
+    def tried(*args):
+        try:
+            return operator.length_hint(*args)
+        except (TypeError, ValueError) as e:
+            return type(e), str(e)
+
+    given = [[1, 2], x, "abc", iter([1, 2, 3]), {1: 2}, Hinting(4), Hinting(NotImplemented), Hinting(None), Sized(3, 2), Sized(3), Sized(1, -1), object()]
+    wrong = [(Hinting("a"),), (Hinting(-1),), (Hinting(True),), (x, "a"), (object(), True), (object(), None)]
+    return x * tried(given), [tried(v) for v in given], [tried(v, 7) for v in given], [tried(*args) for args in wrong]
+
+
+@table.snippet(breaks=True)
+def hints_that_c_gives(x):
+    it = iter(range(5))
+    next(it)
+    return x * operator.length_hint(it), operator.length_hint(zip([1], [2])), operator.length_hint(reversed([1, 2]))
 
 
 @table.snippet()

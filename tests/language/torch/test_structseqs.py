@@ -37,6 +37,7 @@ BODIES: dict[str, Any] = {
     "in_tuples": lambda x: (x.max(1) + (1,), (0, *x.max(1))),
     "attributes": lambda x: (getattr(x.max(1), "values"), hasattr(x.max(1), "nothing"), [name for name in ("values", "count") if hasattr(MAX, name)]),
     "text": lambda x: (repr(x.max(1)), x + 1),
+    "texts": lambda x: (lambda found: (str(found), f"{found}!", "%s" % (found,), repr(torch.sort(x, 1)), found.values + 1))(x.max(1)),
     "of_time": lambda x: (time.struct_time(range(9)).tm_year, x + time.struct_time([*range(9)])[1], time.struct_time((1,) * 9)),
     "of_svd": lambda x: torch.linalg.svd(x.abs() + 1).S,
     "as_a_key": lambda x: {x.max(1): 1}.popitem()[1] + x,

@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 from fineline.builtins.subscripts import binary_subscr, delete_subscr, store_subscr
+from fineline.cpython import protocols
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery
 from fineline.frames.opcode_families import family
@@ -140,8 +141,64 @@ def LOAD_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
 
 
 def LOAD_NAME(interp: Interp, f: Frame, arg: int) -> None:
-    """Loads a variable of a module's or an expression's code that runs as a function: its variables are globals."""
-    f.stack.append(global_value(interp, f, f.info.names[arg]))
+    """Loads a variable of a class's body; or of a module's or an expression's code that runs as a function: its variables are globals."""
+    name = f.info.names[arg]
+    value = _in_class(interp, f, name)
+    f.stack.append(global_value(interp, f, name) if value is NULL else value)
+
+
+def LOAD_CLASSDEREF(interp: Interp, f: Frame, arg: int) -> None:
+    """Loads a variable of the function around a class's body, unless the class has one of that name."""
+    value = _in_class(interp, f, f.info.slots[arg])
+    if value is NULL:
+        LOAD_DEREF(interp, f, arg)
+    else:
+        f.stack.append(value)
+
+
+def _in_class(interp: Interp, f: Frame, name: str) -> Any:
+    """Returns a variable of the class's body that the frame runs, or NULL."""
+    space = f.extras.namespace
+    if space is None:
+        return NULL
+    src = interp.trace.sources.get(space) if interp.trace.active else None
+    if name in space:
+        return interp.trace.read_key(space, src, name, space[name])
+    interp.trace.read_absent(space, src, name)
+    return NULL
+
+
+def STORE_NAME(interp: Interp, f: Frame, arg: int) -> None:
+    name, space = f.info.names[arg], f.extras.namespace
+    if space is None:
+        STORE_GLOBAL(interp, f, arg)
+    else:
+        _class_write(interp, space, name)
+        space[name] = f.stack.pop()
+
+
+def DELETE_NAME(interp: Interp, f: Frame, arg: int) -> None:
+    name, space = f.info.names[arg], f.extras.namespace
+    if space is None:
+        DELETE_GLOBAL(interp, f, arg)
+        return
+    if _in_class(interp, f, name) is NULL:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    _class_write(interp, space, name)
+    del space[name]
+
+
+def _class_write(interp: Interp, space: dict[str, Any], name: str) -> None:
+    """Notes a write to the namespace of a class's body, if a part of it has run before a graph break."""
+    trace = interp.trace
+    src = trace.sources.get(space) if trace.active else None
+    if src is not None:
+        trace.mutations.note(space, src, name)
+
+
+def SETUP_ANNOTATIONS(interp: Interp, f: Frame, arg: int) -> Frame | None:
+    """Makes the dict of the annotations of a class, or of a module's code, unless it has one."""
+    return interp.call(f, protocols.set_up_annotations, [], None, interp.discard)
 
 
 def STORE_GLOBAL(interp: Interp, f: Frame, arg: int) -> None:
@@ -195,6 +252,5 @@ def DELETE_SUBSCR(interp: Interp, f: Frame, arg: int) -> Frame | None:
 
 
 HANDLERS = family(
-    globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP, LOAD_ATTR=LOAD_ATTR, LOAD_METHOD=LOAD_METHOD, STORE_NAME=STORE_GLOBAL,
-    DELETE_NAME=DELETE_GLOBAL,
+    globals(), RESUME=NOP, PRECALL=NOP, COPY_FREE_VARS=NOP, LOAD_ATTR=LOAD_ATTR, LOAD_METHOD=LOAD_METHOD,
 )  # fmt: skip
