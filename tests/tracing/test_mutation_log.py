@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import CellType, TracebackType
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fineline.exception_slots import CAUSE, TRACEBACK
 from fineline.guards.source import Source
-from fineline.tracing.mutation_log import EMPTY, MutationLog, Registration, contents, has_history, is_copy
+from fineline.tracing.mutation_log import EMPTY, MutationLog, Registration, Setting, contents, has_history, is_copy
 
 
 def source(name: str = "x") -> Source:
@@ -525,6 +526,8 @@ def full() -> tuple[MutationLog, list]:
     log.cached.append((len, 1))
     log.ahead.append((len, 2))
     log.hooks.add(Registration(t, "register_hook", print, RemovableHandle(OrderedDict()), None))
+    variable: ContextVar[int] = ContextVar("variable")
+    log.settings.add(Setting(variable, 1, variable.set(1), None))
     log.set_data(t, t, torch.zeros(1))
     return log, [d, held, thing, t, error]
 
