@@ -21,6 +21,7 @@ REASONS = {
         "graph_break('phase 2 of 3')": "graph_break('phase N of N')",
         "layers.0.weight of size (2, 3) and [4] at 1e-05 and -2.5": "layers.N.weight of size (N) and [N] at N and N",
         "read/write of a/b": "read/write of a/b",
+        "the rest of f.<locals>.<listcomp>, which met 6 graph breaks, runs eagerly": "the rest of f, which met N graph breaks, runs eagerly",
         "two\n  lines": "two lines",
     },
     "eager": {
@@ -48,7 +49,9 @@ REASONS = {
         "v[1]: the same object as v[0] -> another object": "v[N] changed",
         "PyTorch's state: grad_mode True -> False": "PyTorch's state: grad_mode changed",
         "the tensors' memory: which of y and x share memory has changed": "the tensors' memory: which of y and x share memory has changed",
-        "x.size(0) <= 10": "x.size(N) <= N",
+        "the relation: Max(1, x.size(0)) <= 10, and it is 20": "the relation: Max(N, x.size(N)) <= N",
+        "b[0]: [1, 2] does not have it (read at /home/me/net.py:11)": "b[N]: does not have it",
+        "v: which objects are one changed, for [a Box, a Box]": "v: which objects are one changed",
         "whether the iterator has ended: False -> True": "whether the iterator has ended changed",
         "no program has been made yet": "no program has been made yet",
     },

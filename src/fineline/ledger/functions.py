@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from fineline.ledger.reasons import COMPREHENSION
 from fineline.stacks import is_library, short_path
 
-# Frames of their own up to Python 3.11.
-_COMPREHENSION = re.compile(r"(?:\.<locals>)?\.<(?:list|dict|set)comp>")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -36,7 +35,7 @@ class Names:
     def function(self, file: str, line: int, function: str, region: str) -> str:
         """Returns the name of the function that contains a place. ``function``: its qualified name, "" if it is not known."""
         path = self.absolute(file)
-        name = _COMPREHENSION.sub("", function)
+        name = COMPREHENSION.sub("", function)
         scopes = self._scopes_of(path)
         if name not in scopes:
             # The event has no function, or names the object that was called.
