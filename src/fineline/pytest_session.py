@@ -34,6 +34,10 @@ class SessionLedger:
         self._config = config
         self._update = bool(config.getoption("--fineline-ledger-update"))
         self._paths = Paths()
+        output = config.getoption("--fineline-ledger-output")
+        self._output = config.invocation_params.dir / output if output is not None else None
+        if self._output is not None and not self._output.parent.is_dir():
+            raise pytest.UsageError(f"--fineline-ledger-output: there is no folder {self._output.parent}")
         missing = "" if self._update else "Correct the path, or write the list with --fineline-ledger-update."
         try:
             self._ledger = Ledger.read(path, missing)
@@ -41,7 +45,8 @@ class SessionLedger:
             raise pytest.UsageError(str(e)) from None
         self._findings = Findings(path.parent)
         # Whether tests that the list is about may not have run.
-        self._partial = any("::" in arg or (config.invocation_params.dir / arg).is_file() for arg in config.args)
+        named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
+        self._partial = any("::" in arg or (config.invocation_params.dir / arg).is_file() for arg in named)
         self._text = ""
         LISTENERS.all = (*LISTENERS.all, self._findings.hear)
 
@@ -71,9 +76,8 @@ class SessionLedger:
         self._text = FORMATS[self._config.getoption("--fineline-ledger-format")](found, self._paths, _ACCEPT)
         if found.new and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        path = self._config.getoption("--fineline-ledger-output")
-        if path is not None:
-            write_text(self._config.invocation_params.dir / path, self._text)
+        if self._output is not None:
+            write_text(self._output, self._text)
             self._text = as_text(found, self._paths, _ACCEPT)
 
     def _write(self, found: Comparison, session: pytest.Session, whole: bool) -> None:

@@ -85,6 +85,8 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     assert done.returncode == pytest.ExitCode.USAGE_ERROR and "there is no key 'braek'" in done.stderr and "breaks.toml:2" in done.stderr
     done = pytest_in(tmp_path, "--fineline-ledger-output", "out")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR and "needs --fineline-ledger" in done.stderr
+    done = pytest_in(tmp_path, "--fineline-ledger", "breaks.toml", "--fineline-ledger-output", "no/where.txt")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR and "there is no folder" in done.stderr
 
 
 @pytest.mark.later
