@@ -276,6 +276,11 @@ def report(compiled: Callable) -> Explanation:
     return _explanation(region, ran, watch.tree() if watch.tree is not None else None)
 
 
+def is_compiled(f: Any) -> bool:
+    """Returns whether `report` describes ``f``."""
+    return _made_of(f)[2] is not None
+
+
 def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:
     marks = [mark for mark in MARKS if not region.reports.fired[mark]]
     return Explanation(

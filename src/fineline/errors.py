@@ -119,6 +119,18 @@ class BadRule(BadArgument):
     id = "FL211"
 
 
+class BadLedger(BadArgument):
+    """A ledger is wrong, or is not there. ``where``: its file, with the line."""
+
+    id = "FL218"
+
+
+class LedgerDiffers(FinelineError, AssertionError):
+    """A call has graph breaks, eager stretches or recompiles that its ledger does not list; the reason names each."""
+
+    id = "FL220"
+
+
 class Forbidden(Unsupported):
     """A capture reached code that a rule forbids."""
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from fineline import install, set_policy
 from fineline.builtins.why import why as decide
 from fineline.cli.audit import Audit, Verdict
+from fineline.cli.ledger_check import LedgerCheck, LedgerOptions, ledger_check
 from fineline.cli.program import Program
 from fineline.cli.workers import Report, RunOptions, Waiting, own_file
 from fineline.errors import FinelineError
@@ -25,7 +26,7 @@ from fineline.policy.files import PolicyFile, find_policy
 from fineline.policy.marks import MARKS
 from fineline.region.options import Breaks
 from fineline.report.events import LISTENERS
-from fineline.report.output import STREAMS
+from fineline.report.streams import STREAMS
 
 
 class Refused(click.ClickException):
@@ -48,42 +49,53 @@ def _refusals() -> Iterator[None]:
 
 
 def run(
-    jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: Breaks | None, without: str, module: bool, program: str,
-    args: tuple[str, ...],
+    jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: Breaks | None, without: str, ledger: LedgerOptions, module: bool,
+    program: str, args: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Sets up a program and adds its run to the jobs."""
+    out = _target(out, "--explain")
+    with _refusals():
+        check = ledger_check(ledger, lambda path: _target(path, "--ledger-output"))
     made = Program(program, args, module)
     MARKS.without = without
-    # Links stay, because the target may be a pipe. The path is absolute, because the program may change its folder.
-    out = out.absolute() if out is not None and str(out) not in STREAMS else out
-    if out is not None and not out.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {out.parent}", param_hint="--explain")
     with _refusals():
         file = _policy_file(policy)
         install(breaks=breaks)
-    jobs.append(functools.partial(_run, made, file, breaks, out and own_file(out)))
+    jobs.append(functools.partial(_run, made, file, breaks, out and own_file(out), check))
 
 
-def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: Path | None) -> None:
-    report = Report() if out is not None else None
+def _target(path: Path | None, option: str) -> Path | None:
+    """Returns the absolute path to write to, because the program may change its folder. Links stay, because the target may be a pipe."""
+    if path is None or str(path) in STREAMS:
+        return path
+    if not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.absolute().parent}", param_hint=option)
+    return path.absolute()
+
+
+def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: Path | None, check: LedgerCheck | None) -> None:
+    report = Report(out is not None, check.findings if check is not None else None) if out is not None or check is not None else None
     if report is not None:
-        LISTENERS.all, LISTENERS.trees = (*LISTENERS.all, report.hear), True
+        LISTENERS.all, LISTENERS.trees = (*LISTENERS.all, report.hear), report.explains
     policy, events = (str(file.path.resolve()) if file is not None else None), (str(report.folder) if report is not None else None)
     waiting = Waiting(file) if file is not None and file.waiting else None
-    RunOptions(policy, breaks, MARKS.without, events, str(waiting.folder) if waiting is not None else None).pass_on()
+    RunOptions(policy, breaks, MARKS.without, events, str(waiting.folder) if waiting is not None else None, out is not None).pass_on()
+    failed, status = True, 0
     try:
-        program.run()
-    except SystemExit as e:
-        if e.code is not None and e.code != 0:
-            raise
+        try:
+            program.run()
+        except SystemExit as e:
+            if e.code is not None and e.code != 0:
+                raise
+        failed = False
     finally:
-        if report is not None and out is not None:
-            report.write(out)
+        if report is not None and report.settle(out) and check is not None:
+            status = check.settle(failed)
         wrong = waiting.settle() if waiting is not None else []
         for text in wrong:
             print(f"fineline: {text}", file=sys.stderr)
-    if wrong:
-        sys.exit(Refused.exit_code)
+    if wrong or status:
+        sys.exit(Refused.exit_code if wrong else status)
 
 
 def why(policy: Path | None, name: str) -> None:

@@ -44,17 +44,21 @@ def cli() -> None:
 @POLICY
 @click.option("--explain", "out", type=PATH, help="Write a report: JSON or HTML by the ending of the name, otherwise text; - is standard output.")
 @BREAKS
+@click.option("--ledger", type=PATH, help="TOML file with the accepted graph breaks, eager stretches and recompiles; a new one is exit status 1.")
+@click.option("--update", is_flag=True, help="Write the ledger.")
+@click.option("--ledger-format", type=click.Choice(["text", "github", "sarif"]), help="How to print what differs from the ledger. Default: text.")
+@click.option("--ledger-output", type=PATH, help="Where to print it. Default: standard error for text, standard output otherwise.")
 @click.option("--without", hidden=True, default="", help="Leave out one rule or mark, for the audit.")
 @MODULE
 @PROGRAM
 @ARGS
 @click.pass_obj
 def run(
-    jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: str | None, without: str, module: bool, program: str,
-    args: tuple[str, ...],
+    jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: str | None, ledger: Path | None, update: bool,
+    ledger_format: str | None, ledger_output: Path | None, without: str, module: bool, program: str, args: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Runs an unmodified script with torch.compile routed to fineline."""
-    _carry_out("run", jobs, policy, out, breaks, without, module, program, args)
+    _carry_out("run", jobs, policy, out, breaks, without, (ledger, update, ledger_format, ledger_output), module, program, args)
 
 
 @cli.command()

@@ -24,13 +24,15 @@ from fineline.api import set_policy
 from fineline.cli.event_log import Heard, graph_code
 from fineline.errors import BadRule
 from fineline.install import install
+from fineline.ledger.findings import Findings
 from fineline.policy.files import PolicyFile
 from fineline.policy.marks import MARKS
 from fineline.policy.rule import Rule
 from fineline.policy.selector import Selector
 from fineline.region.options import Breaks
 from fineline.report.events import LISTENERS, Detail, Event, ShownRule
-from fineline.report.output import STREAMS, write_report
+from fineline.report.output import write_report
+from fineline.report.streams import STREAMS
 from fineline.report.tree import Node
 
 # The environment variable that startup/sitecustomize.py reads.
@@ -38,10 +40,14 @@ VARIABLE = "FINELINE_RUN"
 STARTUP = Path(__file__).parent / "startup"
 
 
+# The events that only a report needs; some are large.
+_EXPLAINING = frozenset({"graph", "program", "rules", "tree"})
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """The options of a run: the policy's file, the breaks, a rule to leave out, and the folders in which other processes write
-    their events and the names in the policy that they do not know.
+    their events and the names in the policy that they do not know. ``explains``: whether a report is wanted, and not only a ledger.
     """
 
     policy: str | None = None
@@ -49,6 +55,7 @@ class RunOptions:
     without: str = ""
     events: str | None = None
     waiting: str | None = None
+    explains: bool = False
 
     def pass_on(self) -> None:
         """Puts the options into the environment of the Python processes that this process starts."""
@@ -60,7 +67,7 @@ class RunOptions:
 def join() -> None:
     """Sets up a process that the program has started as the run set up the first one."""
     options = RunOptions(**json.loads(os.environ[VARIABLE]))
-    LISTENERS.trees = options.events is not None
+    LISTENERS.trees = options.explains
     MARKS.without = options.without
     if options.policy is not None:
         file = PolicyFile(Path(options.policy))
@@ -69,7 +76,7 @@ def join() -> None:
             Waiting(file, Path(options.waiting)).begin()
     install(breaks=options.breaks)
     if options.events is not None:
-        relay = Relay(Path(options.events))
+        relay = Relay(Path(options.events), options.explains)
         relay.begin()
         LISTENERS.all = (*LISTENERS.all, relay.hear)
 
@@ -121,8 +128,9 @@ class Waiting:
 class Relay:
     """Appends each event to the file of its process. A forked process has its own file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, explains: bool) -> None:
         self.folder = folder
+        self._explains = explains
         # Events to write again at the end, because they grow: the calls of each region and its counts.
         self._growing: dict[int, Event] = {}
         register_after_fork(self, Relay._begin_copy)
@@ -145,6 +153,8 @@ class Relay:
         self.begin()
 
     def hear(self, event: Event) -> None:
+        if not self._explains and event.kind in _EXPLAINING:
+            return
         if event.kind == "tree":
             self._growing[event.detail["of"]] = event
         self._write(event)
@@ -164,24 +174,40 @@ class Relay:
 
 
 class Report:
-    """Collects the events of this process and of the others, for ``--explain``."""
+    """Collects the events of this process and of the others, for ``--explain`` and for a ledger's ``findings``."""
 
-    def __init__(self) -> None:
+    def __init__(self, explains: bool, findings: Findings | None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fineline-run-"))
+        self.explains = explains
+        self._findings = findings
         self._pid = os.getpid()
         self._heard = Heard()
-        self._relay = Relay(self.folder)
+        self._relay = Relay(self.folder, explains)
 
     def hear(self, event: Event) -> None:
-        (self._heard if os.getpid() == self._pid else self._relay).hear(event)
+        if os.getpid() != self._pid:
+            self._relay.hear(event)
+            return
+        if self.explains:
+            self._heard.hear(event)
+        if self._findings is not None:
+            self._findings.hear(event)
 
-    def write(self, path: Path) -> None:
-        """Writes the report. A forked copy of the process, which also ends here, writes its events instead."""
+    def settle(self, path: Path | None) -> bool:
+        """Collects the events of the other processes, and writes the report to ``path``.
+
+        A forked copy of the process, which also ends here, writes its events instead; then it returns False.
+        """
         if os.getpid() != self._pid:
             self._relay.end()
-            return
-        processes = [Process(file) for file in sorted(self.folder.glob("*.jsonl"))]
+            return False
+        processes = [Process(file, self._findings) for file in sorted(self.folder.glob("*.jsonl"))]
         shutil.rmtree(self.folder, ignore_errors=True)
+        if path is not None:
+            self._write(path, processes)
+        return True
+
+    def _write(self, path: Path, processes: list[Process]) -> None:
         chapters = [("", self._heard.explanations()), *[(str(process), process.heard.explanations()) for process in processes]]
 
         def facts() -> dict[str, object]:
@@ -196,7 +222,7 @@ class Report:
 class Process:
     """The facts and events of another process, read from the file that it has written."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, findings: Findings | None) -> None:
         self.heard = Heard()
         self.facts: dict[str, object] = {}
         counters: dict[int, Counter[ShownRule]] = {}
@@ -204,7 +230,10 @@ class Process:
             if "pid" in fact:
                 self.facts = fact
             else:
-                self.heard.hear(_unpacked(fact, counters))
+                event = _unpacked(fact, counters)
+                self.heard.hear(event)
+                if findings is not None:
+                    findings.hear(event)
 
     def __str__(self) -> str:
         rank = f", rank {self.facts['rank']}" if self.facts.get("rank") else ""

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import pkgutil
-import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from fineline.errors import BadRule
+from fineline.errors import BadRule, FinelineError
 from fineline.kinds import is_a
 from fineline.policy.break_rules import VERB, check_id, check_place
 from fineline.policy.policy import KEYS, Policy, check_rules, check_substitute, selectors_for
 from fineline.policy.rule import Rule
 from fineline.policy.selector import GLOB, NAME, OPERATOR_TEXT, WILD, Selector, is_complete, operator_selector, selectors
+from fineline.toml_file import TomlFile, toml_type
 
 PYPROJECT = "pyproject.toml"
-
-
-@functools.cache
-def _toml() -> ModuleType:
-    # Import the parser only if there is a policy file.
-    return importlib.import_module("tomlkit")
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -48,7 +39,7 @@ def find_policy(start: Path) -> Path | None:
 
 
 class PolicyFile:
-    """A policy file, with the line of each value. ``keys``: the path to the policy's table.
+    """A policy file. ``keys``: the path to the policy's table.
 
     ``waiting``: errors, with texts, of rules for operators of libraries that are not loaded yet, or for names that the script may define.
     """
@@ -57,64 +48,29 @@ class PolicyFile:
         self.path = path
         self.waiting: list[tuple[BadRule, str]] = []
         self._early = False
-        try:
-            self.text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise BadRule(f"{path} can't be read: {e}", id="FL215", where=str(path)) from None
-        self.document = self._parse()
-        plain = self.document.unwrap()
+        self._file = TomlFile(path, lambda reason, where: BadRule(reason, id="FL215", where=where))
+        plain = self._file.document.unwrap()
         self.keys: tuple[str, ...] = ("tool", "fineline") if is_a(plain.get("tool"), dict) and "fineline" in plain["tool"] else ()
         self.table: object = functools.reduce(lambda table, key: table[key], self.keys, plain)
 
-    def _parse(self) -> Any:
-        try:
-            return _toml().parse(self.text)
-        except _toml().exceptions.TOMLKitError as e:
-            line = getattr(e, "line", None) or _line_of_error(self.text)
-            raise BadRule(f"this is not TOML: {e}", id="FL215", where=self._name() + (f":{line}" if line else "")) from None
-
-    def _name(self) -> str:
-        path = self.path.resolve()
-        return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-    def line(self, *keys: str | int) -> int:
-        """Returns the line at which the value at a path of keys begins.
-
-        The parser stores no lines, but it writes a document exactly as it was read: with a changed value, the texts first differ there.
-        """
-        document = self._parse()
-        table: Any = document
-        for key in (*self.keys, *keys[:-1]):
-            table = table[key]
-        value = table[keys[-1]] if keys else table
-        if is_a(value, _toml().items.Table):
-            value.comment("here")  # after the table's header
-        elif is_a(value, _toml().items.AoT):
-            return self.line(*keys, 0)
-        else:
-            table[keys[-1]] = 0 if value != 0 else 1
-        changed = _toml().dumps(document)
-        at = next((i for i, (a, b) in enumerate(zip(self.text, changed, strict=False)) if a != b), min(len(self.text), len(changed)))
-        # A comment after a header makes the texts differ at the header's line end, which is still on its line.
-        return self.text.count("\n", 0, at) + 1
-
     def place(self, *keys: str | int) -> str:
-        return f"{self._name()}:{self.line(*keys)}"
+        """Returns the file and the line of the value at a path of keys."""
+        return self._file.place(*self.keys, *keys)
 
-    def wrong(self, reason: str, *keys: str | int) -> BadRule:
-        return BadRule(reason, id="FL215", where=self.place(*keys))
+    def wrong(self, reason: str, *keys: str | int) -> FinelineError:
+        return self._file.wrong(reason, *self.keys, *keys)
 
     # -- rules ---------------------------------------------------------------------------------------------------------
     def policy(self, early: bool = False) -> Policy:
         """Returns the policy. ``early``: the program has not begun, so operators and names of the script may appear later."""
         self._early = early
         if self.path.name == PYPROJECT and not self.keys:
-            raise BadRule(f"{self.path} has no [tool.fineline]", id="FL215", where=self._name())
+            raise BadRule(f"{self.path} has no [tool.fineline]", id="FL215", where=self._file.name)
         if not is_a(self.table, dict):
-            raise BadRule("tool.fineline is a table", id="FL215", where=self._name())
+            raise BadRule("tool.fineline is a table", id="FL215", where=self._file.name)
         reason = self.table.get("reason", "")
         if not is_a(reason, str):
-            raise self.wrong(f"a reason is a text, not {_toml_type(reason)}", "reason")
+            raise self.wrong(f"a reason is a text, not {toml_type(reason)}", "reason")
         rules = [rule for key, value in self.table.items() if key != "reason" for rule in self._rules(key, value, reason)]
         check_rules(rules)
         return Policy.of(tuple(rules))
@@ -124,13 +80,13 @@ class PolicyFile:
             raise self.wrong(f"there is no key {key!r}; the keys are {', '.join(KEYS)}, breaks and reason", key)
         if key == "breaks":
             if not is_a(value, dict):
-                raise self.wrong(f"breaks is a table of ids, not {_toml_type(value)}", key)
+                raise self.wrong(f"breaks is a table of ids, not {toml_type(value)}", key)
             for error, places in value.items():
                 yield from self._breaks(error, places, reason)
             return
         if key == "substitute":
             if not is_a(value, dict):
-                raise self.wrong(f"substitute is a table of dotted names, not {_toml_type(value)}", key)
+                raise self.wrong(f"substitute is a table of dotted names, not {toml_type(value)}", key)
             for original, by in value.items():
                 yield from self._substitute(original, by, reason)
             return
@@ -161,12 +117,12 @@ class PolicyFile:
         if is_a(item, str):
             return item, reason, keys
         if not is_a(item, dict):
-            raise self.wrong(f'a rule is a text, or {{{name} = "...", reason = "..."}}, not {_toml_type(item)}', *keys)
+            raise self.wrong(f'a rule is a text, or {{{name} = "...", reason = "..."}}, not {toml_type(item)}', *keys)
         for k, v in item.items():
             if k not in (name, "reason"):
                 raise self.wrong(f"there is no key {k!r} in a rule; its keys are {name} and reason", *keys, k)
             if not is_a(v, str):
-                raise self.wrong(f"{k} is a text, not {_toml_type(v)}", *keys, k)
+                raise self.wrong(f"{k} is a text, not {toml_type(v)}", *keys, k)
         if name not in item:
             raise self.wrong(f"a rule needs {name}", *keys)
         return item[name], item.get("reason", reason), (*keys, name)
@@ -205,16 +161,6 @@ class PolicyFile:
         yield from [Rule("substitute", selector, why, place, replacement) for selector in found]
 
 
-def _line_of_error(text: str) -> int | None:
-    """Returns the line of an error in TOML; only the standard library's parser gives the line of a key that occurs twice."""
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        found = re.search(r"at line (\d+)", str(e))
-        return int(found[1]) if found else text.count("\n") + 1  # else "at end of document"
-    return None
-
-
 def _known(text: str) -> bool:
     try:
         return bool(list(selectors(text)))
@@ -228,8 +174,3 @@ def _resolve(name: str) -> Any:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as e:
         raise BadRule(f"there is no {name}: {e}", id="FL212") from None
-
-
-def _toml_type(value: object) -> str:
-    words = {str: "a text", bool: "a boolean", int: "an integer", float: "a number", list: "an array", dict: "a table"}
-    return next((word for t, word in words.items() if is_a(value, t)), f"a {type(value).__name__}")

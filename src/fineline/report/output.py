@@ -1,19 +1,13 @@
-"""Writes explanations where the user wants them: to a file, as JSON, HTML or text, or to a stream."""
+"""Writes explanations as JSON, HTML or text."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from fineline.report.html import Chapter, page
-
-# By name of a stream: its file descriptor.
-STREAMS: Mapping[str, int] = MappingProxyType({"-": 1, "/dev/stdout": 1, "/dev/stderr": 2})
+from fineline.report.streams import write_text
 
 
 def write_report(path: Path, chapters: Sequence[Chapter], facts: Callable[[], Mapping[str, object]]) -> None:
@@ -24,22 +18,7 @@ def write_report(path: Path, chapters: Sequence[Chapter], facts: Callable[[], Ma
         text = page(chapters)
     else:
         text = _text(chapters)
-    stream = STREAMS.get(str(path))
-    if stream is None:
-        path.write_text(text, encoding="utf-8")
-        return
-    for own in (sys.stdout, sys.stderr):
-        # A program may have closed or replaced them.
-        with contextlib.suppress(Exception):
-            own.flush()
-    try:
-        with open(stream, "w", encoding="utf-8", closefd=False) as file:
-            file.write(text)
-    except BrokenPipeError:
-        # The reader has closed the pipe: the stream is redirected, so that Python does not fail again when it exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream)
-        os.close(nowhere)
+    write_text(path, text)
 
 
 def _text(chapters: Sequence[Chapter]) -> str:
