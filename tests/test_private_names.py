@@ -20,9 +20,9 @@ from typing import Any
 SOURCE = Path(__file__).parent.parent / "src" / "fineline"
 LISTED = Path(__file__).parent / "private_names.txt"
 FILES = sorted(SOURCE.rglob("*.py"))
-# Private attributes of Python's own classes and modules.
+# Private attributes of Python's own classes and modules, and of NumPy's.
 PYTHONS = {
-    "_replace", "_fields", "_asdict", "_make", "_getframe", "_name_", "_value_", "_missing_", "_member_map_", "_mro_entries__",
+    "_replace", "_fields", "_asdict", "_make", "_getframe", "_name_", "_value_", "_missing_", "_member_map_", "_mro_entries__", "_extobj_contextvar",
 }  # fmt: skip
 # There only while a graph is traced.
 AT_TIMES = {"torch._guards._TLS.tracing_context"}

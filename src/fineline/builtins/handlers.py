@@ -14,7 +14,6 @@ from fineline.builtins import (
     attribute_functions,
     classes,
     containers,
-    context_variables,
     data_parallel,
     debuggers,
     distributed_tensors,
@@ -29,7 +28,7 @@ from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.kinds import is_a, is_users_class
-from fineline.objects import c_calls, copying, introspection
+from fineline.objects import c_calls, context_variables, copying, introspection
 from fineline.objects.c_argument_errors import counted
 from fineline.objects.copying import mark_made
 from fineline.tables import is_replaced

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.masked import MaskedTensor
 from torch.masked import _ops as masked_ops
@@ -42,7 +41,7 @@ def reset_collector(self: Any, token: Any) -> None:
 
 def all_true(valid: Tensor, error_message: str) -> Tensor:
     """Returns the tensor whose truth PyTorch's function returns from 2.15 on: its callers branch on it, and a branch on a tensor can be in a graph."""
-    return torch._is_all_true(valid)
+    return valid.all()
 
 
 _STAND_INS: Mapping[tuple[str, str], Callable] = MappingProxyType(

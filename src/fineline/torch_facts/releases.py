@@ -21,7 +21,7 @@ These changes need no distinction, because what is right for the newer release i
 | 2.15    | `torch.foreach`: Python functions around `torch._foreach_*`              | `torch_facts/callables.py`: their code is captured |
 | 2.15    | an operator more that writes to its argument without a name that says so | `torch_facts/mutation.py` `HIDDEN_WRITES` |
 | 2.15    | tensors have the attribute `_has_grad_dtype_override`                    | `torch_facts/names.py` `ATTRIBUTES` |
-| 2.15    | `sdpa_kernel` sets a context variable                                    | `builtins/context_variables.py` |
+| 2.15    | `sdpa_kernel` sets a context variable                                    | `objects/context_variables.py` |
 | 2.15    | distributions branch on what a function returns                          | `builtins/libraries.py` `all_true` |
 | 2.15    | operators raise NotImplementedError for a dtype                          | `tensor_ops/backing.py` `_always` |
 """
