@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import sys
 import warnings
@@ -25,8 +26,10 @@ from tests.gaps import AOT, GAPS  # noqa: E402
 settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("suite")
 torch.set_num_threads(1)
-# torch.compile replaces methods of optimizers and others at its first use, which changes what programs guard: here before all of them.
+# These change what programs guard: torch.compile replaces methods of optimizers and others at its first use, and PyTorch's test utilities
+# those of scripted modules. Here before all of them.
 torch.compile(torch.sin)
+importlib.import_module("torch.testing._internal.common_utils")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

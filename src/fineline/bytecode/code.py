@@ -342,6 +342,11 @@ def global_names(code: CodeType) -> list[str]:
     return [*found]
 
 
+def names_in(code: CodeType) -> set[str]:
+    """Returns the names of globals and attributes in ``code`` and the code inside it."""
+    return {*code.co_names, *[name for inner in code.co_consts if type(inner) is CodeType for name in names_in(inner)]}
+
+
 class CodeTable:
     """Decoded code objects by identity (code objects compare equal by content, file names apart).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import Token
 from typing import Any
 
 import torch
@@ -173,6 +174,8 @@ class Reconstructor(ProgramText):
             return self.member(v)
         if type(v) is RemovableHandle and v in trace.mutations.hooks.by_handle:
             raise trace.mutations.hooks.by_handle[v].outside("the handle of a hook that is in the graph, or that its own hook reads")
+        if type(v) is Token and v in trace.mutations.settings.by_token:
+            raise NotReconstructible("the token of a context variable that was reset", trace.mutations.settings.by_token[v].called_at)
         local = v in trace.classes.local
         if src is not None:
             if src.op == "pin":

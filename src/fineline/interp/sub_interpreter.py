@@ -29,10 +29,10 @@ from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.torch_facts.spellings import OWN
 from fineline.tracing.interp import Backing, Call, Interp
-from fineline.tracing.mutation_log import EMPTY, MutationLog
+from fineline.tracing.mutation_log import EMPTY, MutationLog, SettingsLog, Written
 from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import SegmentTrace
-from fineline.tracing.subgraph_rules import SubGraphRules
+from fineline.tracing.subgraph_rules import Runs, SubGraphRules
 
 # Attributes that are equal for all gradients of one shape, whatever computes them.
 _FACTS_OF_GRADIENTS = frozenset(
@@ -53,11 +53,17 @@ _COUNTERS = IdentitySet((vars(eager_transforms), vars(forward_ad)))
 class _ReadOnlyLog(MutationLog):
     """Knows the writes so far, and refuses further ones, except to counters and allowed operands."""
 
-    def __init__(self, outer: MutationLog, written: _Written, counters: IdentitySet) -> None:
+    def __init__(self, outer: MutationLog, rules: SubGraphRules, written: _Written) -> None:
         super().__init__()
         self.written, self.slots, self.replaced, self.seams = outer.written, outer.slots, outer.replaced, outer.seams
-        self.settings, self.class_attributes = outer.settings, outer.class_attributes
-        self._operands, self._counters, self._counted = written, counters, list[Any]()
+        self.met = outer.met
+        self.settings, self.class_attributes = SettingsLog(outer.settings, rules.runs), outer.class_attributes
+        self._operands, self._counters, self._counted = written, _COUNTERS if rules.lifts else IdentitySet(), list[Any]()
+
+    def _meet(self, w: Written | None, key: Any = EMPTY) -> Written | None:
+        if w is not None and self.settings.runs is Runs.LATER and w.obj not in self._counters:
+            raise NotCapturable(f"it reads {w.text(key)}, which the code around it has changed")
+        return super()._meet(w, key)
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
         if obj not in self._counters:
@@ -186,7 +192,7 @@ class SubInterpreter(Interpreter):
         self.tensors = self.tensors_class(rules, recorder, self.tensors)
         recorder.writes.storages = written = _Written(self, rules)
         self.tensors.undoable = rules.writes_operands
-        self.mutations = _ReadOnlyLog(outer.trace.mutations, written, _COUNTERS if rules.lifts else IdentitySet())
+        self.mutations = _ReadOnlyLog(outer.trace.mutations, rules, written)
 
     @property
     def fired(self) -> Counter[ShownRule] | None:
@@ -204,16 +210,15 @@ class SubInterpreter(Interpreter):
     def attempt(self, fn: Any, args: list, kwargs: dict | None) -> Any:
         """Returns the result of the Python function ``fn``; raises `NotCapturable`, or the user's exception, if no graph can contain its code."""
         before, modes, settings = AMBIENT.now(), [id(mode) for mode in self.nested.modes], self.trace.mutations.settings
-        others = len(settings)
         try:
             self.push_function(None, fn, args, kwargs)
             value = self.run()
             if AMBIENT.now() != before or [id(mode) for mode in self.nested.modes] != modes:
                 raise NotCapturable("it leaves PyTorch in another state")
-            if len(settings) != others:
+            if settings.events:
                 raise NotCapturable("it leaves a context variable with another value")
         finally:
-            settings.undo(keep=others)
+            settings.undo()
         return value
 
     def end(self) -> None:

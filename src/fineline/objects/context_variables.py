@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fineline.frames.frame import Frame
+from fineline.frames.graph_breaks import NotCapturable
 from fineline.frames.stub_frames import is_own
 from fineline.numpy_support import ERRORS_VARIABLE
 from fineline.objects.attribute_reads import read_member
@@ -39,7 +40,11 @@ def _get(call: Call) -> Frame | None:
     if not trace.active or call.kwargs or not 1 <= len(call.args) <= 2 or type(call.args[0]) is not ContextVar:
         return call.run_natively()
     var = call.args[0]
+    if trace.mutations.settings.may_differ(var):
+        raise NotCapturable(f"it reads the context variable {var.name}, which may have another value when it runs")
+    identify(trace, var)
     if trace.mutations.settings.is_set(var):
+        trace.mutations.note_setting_read(trace.sources[var])
         return call.run_natively()
     value = _value(interp, var)
     if value is not _NOTHING:
@@ -53,7 +58,6 @@ def _get(call: Call) -> Frame | None:
 
 def _value(interp: Interp, var: ContextVar) -> Any:
     """Returns the value from before the segment, with a guard; `_NOTHING` if there is none."""
-    identify(interp.trace, var)
     try:
         return read_member(interp, var, _VALUE, "value")
     except AttributeError:
@@ -66,11 +70,12 @@ def _set(call: Call) -> Frame | None:
         return call.run_natively()
     var, value = call.args
     if interp.nested.opaque is not None or var not in trace.sources:
-        raise call.graph_break("FL411", "ContextVar.set is called in one opaque call")
+        raise call.graph_break("FL411", "ContextVar.set is called where the program cannot repeat it")
     if var is ERRORS_VARIABLE:
         raise call.graph_break("FL411", "ContextVar.set sets what NumPy does at errors, which C code reads")
     if not trace.mutations.settings.is_set(var):
         # The token tells it.
+        identify(trace, var)
         _value(interp, var)
     token = call.native()
     f = call.frame

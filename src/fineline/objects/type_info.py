@@ -87,7 +87,10 @@ class TypeInfo:
         """Returns (kind, descriptor) for a name in the MRO, and guards it."""
         entry = self.found.get(name)
         if entry is None:
-            entry = self.found[name] = classify(trace, self.cls, name, self.heap)
+            entry = classify(trace, self.cls, name, self.heap)
+            # Each read of what the code has written counts: code that a node runs must not read it.
+            if name not in trace.mutations.class_attributes:
+                self.found[name] = entry
         return entry
 
     def look_after(self, trace: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
@@ -105,7 +108,8 @@ class TypeInfo:
                 if name in TYPE_DICT.__get__(cls):
                     entry = found
                     break
-            self.after[this, name] = entry
+            if name not in trace.mutations.class_attributes:
+                self.after[this, name] = entry
         return entry
 
     def setter(self, trace: SegmentTrace) -> Any:

@@ -27,7 +27,7 @@ class Inlined:
 
     def call(self, interp: Interp, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Delivery | None) -> Frame | None:
         mutations = interp.trace.mutations
-        before = len(mutations.hits), len(mutations.written) + len(mutations.slots)
+        before = len(mutations.hits), mutations.effects()
         return interp.call(f, inner, list(args), dict(kwargs), Delivery(_done, then, inner.__code__, hit, before))
 
     def note(self, value: Any, code: CodeType) -> None:
@@ -69,9 +69,9 @@ def _items(value: Any) -> list[int]:
 
 
 def _done(interp: Interp, f: Frame, value: Any, then: Delivery | None, code: CodeType, hit: tuple, before: tuple[int, int]) -> Frame | None:
-    hits, writes = before
+    hits, effects = before
     mutations, inlined = interp.trace.mutations, interp.trace.symbols.inlined
-    if len(mutations.written) + len(mutations.slots) > writes:
+    if mutations.effects() > effects:
         inlined.settle(code)
     inlined.note(value, code)
     # A hit in the outer cache looks up no inner caches.

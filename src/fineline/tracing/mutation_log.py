@@ -22,6 +22,7 @@ from fineline.guards.source import Source
 from fineline.identity import AddressMap, IdentityMap
 from fineline.kinds import is_a, is_users_class
 from fineline.torch_facts.tensor_backup import put_back_memory
+from fineline.tracing.subgraph_rules import Runs
 
 EMPTY = object()
 TYPE_DICT = type.__dict__["__dict__"]
@@ -64,6 +65,15 @@ class Written:
         if key is EMPTY:
             return is_copy(self.before, _copy(self.obj)[1])
         return is_a(self.obj, dict) and is_copy(self.before.get(key, EMPTY), dict.get(self.obj, key, EMPTY))
+
+    def text(self, key: Any, src: Source | None = None) -> str:
+        """Returns the user's expression for what is written to; ``src``: the source by which the code has reached the object now."""
+        src = src or self.src
+        if type(key) is not str:
+            return src.text()
+        if self.kind == "class":
+            return f"{src.text()}.{key}"
+        return f"{src.parent.text()}.{key}" if src.op == "dict" and src.parent is not None else f"{src.text()}[{key!r}]"
 
     def put_back(self, before: Any) -> None:
         """Makes the contents of the object what a shallow copy of it holds."""
@@ -199,34 +209,49 @@ class Setting:
 
 
 class SettingsLog:
-    """The context variables that a segment has set and not reset, in order."""
+    """The context variables that a segment, or the code of a sub-graph, has set and not reset, in order."""
 
-    __slots__ = ("events",)
+    __slots__ = ("around", "by_token", "events", "runs")
 
-    def __init__(self) -> None:
+    def __init__(self, around: SettingsLog | None = None, runs: Runs = Runs.NOW) -> None:
         self.events: list[Setting] = []
-
-    def __len__(self) -> int:
-        return len(self.events)
+        # Also those that were reset: the code may still hold the token.
+        self.by_token: IdentityMap[Setting] = IdentityMap()
+        # Of a sub-graph: the log of the code around it, and when its code runs.
+        self.around, self.runs = around, runs
 
     def add(self, made: Setting) -> None:
         self.events.append(made)
+        self.by_token[made.token] = made
+
+    def __len__(self) -> int:
+        return len(self.by_token)
+
+    def _sets(self, var: ContextVar[Any]) -> bool:
+        return any([made.var is var for made in self.events])
 
     def is_set(self, var: ContextVar[Any]) -> bool:
-        return any([made.var is var for made in self.events])
+        return self._sets(var) or (self.around is not None and self.around.is_set(var))
+
+    def may_differ(self, var: ContextVar[Any]) -> bool:
+        """Returns whether a variable may have another value when the code of a sub-graph runs than at its capture."""
+        if self.around is None or self._sets(var):
+            return False
+        return self.runs is Runs.LATER or (self.runs is Runs.AGAIN and self.around.is_set(var)) or self.around.may_differ(var)
 
     def ends_with(self, var: Any, token: Any) -> bool:
         """Returns whether the last setting is that of ``token``."""
         return bool(self.events) and self.events[-1].var is var and self.events[-1].token is token
 
-    def undo(self, keep: int = 0) -> None:
-        """Resets the variables, but for the first ``keep`` settings."""
-        while len(self.events) > keep:
+    def undo(self) -> None:
+        """Resets the variables."""
+        while self.events:
             made = self.events.pop()
             made.var.reset(made.token)
 
     def clear(self) -> None:
         self.events.clear()
+        self.by_token.clear()
 
 
 class MutationLog:
@@ -277,7 +302,7 @@ class MutationLog:
 
     def _meet(self, w: Written | None, key: Any = EMPTY) -> Written | None:
         if w is not None and self.met is not None:
-            self.met.append(Met("reads", w.src, _text(w.src, key), w.is_renewed(key)))
+            self.met.append(Met("reads", w.src, w.text(key), w.is_renewed(key)))
         return w
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
@@ -287,7 +312,7 @@ class MutationLog:
             kind, before = _copy(obj)
             w = self.written[obj] = Written(obj, src, kind, before)
         if self.met is not None:
-            self.met.append(Met("changes", src, _text(src, key), False, w, key))
+            self.met.append(Met("changes", src, w.text(key, src), False, w, key))
         if key is EMPTY:
             w.whole = True
         else:
@@ -361,6 +386,15 @@ class MutationLog:
             self.met.append(Met("reads", slot[1], f"{slot[1].text()}.{descriptor.__name__}", False))
         return slot is not None
 
+    def note_setting_read(self, src: Source) -> None:
+        """Notes that the code reads a context variable that it has set."""
+        if self.met is not None:
+            self.met.append(Met("reads", src, f"{src.text()}.get()", False))
+
+    def effects(self) -> int:
+        """Returns the number of writes so far to objects from before the segment, and to context variables."""
+        return len(self.written) + len(self.slots) + len(self.settings)
+
     def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
         """Notes a hit in the cache of a function, because the cache counts hits and their order."""
         self.hits.append((fn, args, kwargs))
@@ -395,7 +429,9 @@ class MutationLog:
     def writes(self) -> frozenset[Write]:
         """Returns the places that were written to, as `HookLog` compares them."""
         keys = [key for w in self.written.values() for key in (*w.keys, *((None,) if w.whole and w.kind != "cell" else ()))]
-        return frozenset([*keys, *[descr.__name__ for _, _, descr, _ in self.slots.values()]])
+        # Code reads a context variable by this method.
+        read = ["get"] if self.settings.events else []
+        return frozenset([*keys, *[descr.__name__ for _, _, descr, _ in self.slots.values()], *read])
 
     def note_storage(self, t: Tensor) -> None:
         """Notes the version of a tensor and copies its storage, because it is about to be written into."""
@@ -497,12 +533,6 @@ def is_plain_class(t: type) -> bool:
 
 def has_history(t: Tensor) -> bool:
     return t.requires_grad and not disowned(t) and not t.is_leaf
-
-
-def _text(src: Source, key: Any) -> str:
-    if type(key) is not str:
-        return src.text()
-    return f"{src.parent.text()}.{key}" if src.op == "dict" and src.parent is not None else f"{src.text()}[{key!r}]"
 
 
 def _put_back(d: dict, before: dict) -> None:

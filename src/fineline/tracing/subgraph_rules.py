@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import Any
 
 import torch
+
+
+class Runs(enum.Enum):
+    """When the code of a sub-graph runs: where it stands; there and once more in the backward pass; in the backward pass alone."""
+
+    NOW = enum.auto()
+    AGAIN = enum.auto()
+    LATER = enum.auto()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,14 +40,18 @@ class SubGraphRules:
     # The code may return its operands and views of them; it may return symbolic numbers.
     gives_operands: bool = False
     gives_numbers: bool = False
-    # The code runs later than its capture: it must not read state, or objects created in the segment, that may have changed by then.
+    # Code that runs later than its capture must not read state, or objects created in the segment, that may have changed by then.
     # ``opposite``: for state that it may read although it can change, the capture uses the other answer.
-    later: bool = False
+    runs: Runs = Runs.NOW
     opposite: bool = False
     # The sub-graph itself may be differentiated.
     differentiable: bool = False
     # The kinds of sub-graphs that it may contain; None: all.
     contains: frozenset[str] | None = None
+
+    @property
+    def later(self) -> bool:
+        return self.runs is Runs.LATER
 
     @property
     def shown_to_modes(self) -> bool:
@@ -60,16 +73,16 @@ FORWARD = SubGraphRules(
     "forward", lifts=False, on_fakes=False, states=frozenset({torch._C._set_grad_enabled}), custom_operators=False, makes_unbacked=False,
     contains=frozenset(),
 )  # fmt: skip
-BACKWARD = FORWARD.but(kind="backward", later=True)
+BACKWARD = FORWARD.but(kind="backward", runs=Runs.LATER)
 # The functions that control-flow operators run: as a branch or loop body, once for each row, or inside attention.
 BRANCH = SubGraphRules("branch", gives_numbers=True)
 ROW = SubGraphRules("row")
 MODIFIER = SubGraphRules("modifier", number_indices=True, gives_operands=True)
 # The function that checkpoint runs again in the backward pass.
-CHECKPOINT = SubGraphRules("checkpoint", gives_operands=True)
+CHECKPOINT = SubGraphRules("checkpoint", gives_operands=True, runs=Runs.AGAIN)
 # A hook on a tensor, which runs in the backward pass.
 HOOK = SubGraphRules(
-    "hook", states=frozenset(), makes_unbacked=False, takes_unbacked=False, gives_operands=True, later=True, contains=frozenset(),
+    "hook", states=frozenset(), makes_unbacked=False, takes_unbacked=False, gives_operands=True, runs=Runs.LATER, contains=frozenset(),
 )  # fmt: skip
 # A function under nested_compile_region, on the values of the capture around it: equal calls share one graph.
 REGION = SubGraphRules("region", on_fakes=False, makes_unbacked=False, takes_unbacked=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import fineline
+from fineline.errors import Unsupported
 from tests.oracle import Program, Table, check
 
 FULL = {"fullgraph": True}
@@ -253,6 +255,85 @@ def set_in_a_checkpoint() -> Any:
     return (lambda x: checkpoint(body, x, use_reentrant=False) + s.b.get()), s
 
 
+class ReadsInBackward(torch.autograd.Function):
+    var: ContextVar[float] = ContextVar("read", default=2.0)
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * ReadsInBackward.var.get()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ReadsInBackward.var.get()
+
+
+@table.program(grad=True, breaks=True, calls=4)
+def in_a_backward_pass_after_the_block() -> Any:
+    def fn(x):
+        with held(ReadsInBackward.var, 5.0):
+            y = ReadsInBackward.apply(x * 2)
+        return y + ReadsInBackward.var.get()
+
+    return fn
+
+
+@table.program(grad=True, breaks=True, calls=4)
+def in_a_checkpoint_after_the_block() -> Any:
+    s = state()
+
+    def body(v):
+        return (v * s.b.get()).sin()
+
+    def fn(x):
+        with held(s.b, 5):
+            y = checkpoint(body, x, use_reentrant=False)
+        with held(s.a, 5):
+            return y + checkpoint(body, x, use_reentrant=False)
+
+    return fn, s
+
+
+@table.program(breaks=True, calls=4, recompiles=(1,))
+def tokens_that_outlive_their_blocks() -> Any:
+    s = state()
+
+    def fn(x):
+        y = x + 1
+        with held(s.a, 3.0) as token:
+            y = y * s.a.get()
+        try:
+            s.a.reset(token)
+        except RuntimeError:
+            y = y + 1
+        return y, token.var is s.a, token
+
+    return fn, s
+
+
+@functools.lru_cache
+def setting_cached(n):
+    set_last(n)
+    return n + 1
+
+
+LAST: ContextVar[Any] = ContextVar("last", default=0)
+
+
+def set_last(n):
+    LAST.set(n)
+
+
+def sizes(place: int) -> tuple[torch.Tensor]:
+    return (torch.ones(place % 4 + 2, 3),)
+
+
+@table.program(calls=8, args=sizes, recompiles=range(1, 8))
+def set_by_a_cached_function() -> Any:
+    setting_cached.cache_clear()
+    LAST.set(0)
+    return (lambda x: (x * setting_cached(x.size(0)), LAST.get())), LAST
+
+
 @table.program(breaks=True)
 def in_a_context_of_its_own() -> Any:
     s = state()
@@ -272,6 +353,36 @@ def given_as_arguments() -> Any:
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_context_variables(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_a_backward_pass_reads_the_value_that_it_finds() -> None:
+    compiled = fineline.compile(lambda x: ReadsInBackward.apply(x * 2) * 3, backend="eager")
+    for _ in range(3):
+        x = torch.ones(2, requires_grad=True)
+        with held(ReadsInBackward.var, 5.0):
+            y = compiled(x)
+        y.sum().backward()
+        assert y.tolist() == [30, 30] and x.grad is not None and x.grad.tolist() == [12, 12]
+
+
+@pytest.mark.parametrize("block", [True, False], ids=["block", "for_good"])
+def test_an_opaque_call_does_not_read_what_the_code_has_set(block: bool) -> None:
+    var: ContextVar[float] = ContextVar("var", default=1.0)
+
+    @fineline.allow_in_graph
+    def opaque(x):
+        return x * var.get()
+
+    def fn(x):
+        if not block:
+            var.set(3.0)
+            return opaque(x)
+        with held(var, 3.0):
+            return opaque(x)
+
+    compiled = fineline.compile(fn, backend="eager")
+    with pytest.raises(Unsupported, match=r"FL107.*reads .*var.get\(\), which the captured code has changed before"):
+        contextvars.copy_context().run(compiled, torch.ones(2))
 
 
 def test_each_thread_and_task_has_values_of_its_own() -> None:

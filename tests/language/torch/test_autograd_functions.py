@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +148,53 @@ def backward_reads_a_global() -> Any:
         return scaled.apply(x) + 1
 
     return fn, space
+
+
+class Scales:
+    scale = 2.0
+
+
+SCALES = SimpleNamespace(scale=2.0)
+# The backward of the first two can be a graph; that of the last, which asks for strides, is called as it is.
+OF_CLASS = unary(lambda ctx, x: x * Scales.scale, lambda ctx, grad: grad * Scales.scale, "OfClass")
+OF_OBJECT = unary(lambda ctx, x: x * SCALES.scale, lambda ctx, grad: grad * SCALES.scale, "OfObject")
+OF_CLASS_IN_FORWARD = unary(lambda ctx, x: x * Scales.scale, lambda ctx, grad: grad * grad.stride()[0], "OfClassInForward")
+
+
+def _with_scale(function: Any, holder: Any, for_good: bool) -> Any:
+    def fn(x):
+        before, holder.scale = holder.scale, 5.0
+        y = function.apply(x * 2)
+        if not for_good:
+            holder.scale = before
+        return y + holder.scale
+
+    return fn, holder
+
+
+@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+def reads_an_attribute_of_a_class_in_a_block() -> Any:
+    return _with_scale(OF_CLASS, Scales, False)
+
+
+@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+def reads_an_attribute_of_a_class_for_good() -> Any:
+    return _with_scale(OF_CLASS, Scales, True)
+
+
+@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+def reads_an_attribute_of_an_object_in_a_block() -> Any:
+    return _with_scale(OF_OBJECT, SCALES, False)
+
+
+@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+def forward_reads_an_attribute_of_a_class_in_a_block() -> Any:
+    return _with_scale(OF_CLASS_IN_FORWARD, Scales, False)
+
+
+@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+def forward_reads_an_attribute_of_a_class_for_good() -> Any:
+    return _with_scale(OF_CLASS_IN_FORWARD, Scales, True)
 
 
 @table.program(grad=True, max_graphs=1, repeats=True)

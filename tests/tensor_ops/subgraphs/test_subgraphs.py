@@ -516,6 +516,27 @@ def test_an_opaque_call_may_not_read_what_the_capture_has_changed() -> None:
     assert "held'], which the captured code has changed before" in str(interp.outcome.abandoned) and held == [1]
 
 
+class Rate:
+    held = 2
+
+
+def test_an_opaque_call_may_not_read_what_the_capture_has_changed_of_a_class() -> None:
+    def scales(a: Tensor) -> Tensor:
+        return a * Rate.held
+
+    def program(a: Tensor) -> Tensor:
+        before, Rate.held = Rate.held, 3
+        b = scales(a * Rate.held)
+        Rate.held = before
+        return b
+
+    interp = allowing(scales)
+    with pytest.raises(CaptureAborted):
+        run(interp, program, X)
+    interp.trace.mutations.undo()
+    assert "['Rate'].held, which the captured code has changed before" in str(interp.outcome.abandoned) and Rate.held == 2
+
+
 @dataclasses.dataclass(frozen=True)
 class Pair:
     a: Any

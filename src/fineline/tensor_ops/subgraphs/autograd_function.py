@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fineline.bytecode.code import global_names
+from fineline.bytecode.code import global_names, names_in
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
@@ -103,10 +103,15 @@ def _record(interp: Interp, cls: Any, graphs: FunctionGraphs) -> Any:
 
 
 def see_methods(interp: Interp, cls: Any) -> bool:
-    """Guards the methods of a class that a graph node will run; returns False if they read something that may change without a failing guard."""
+    """Guards the methods of a class that a graph node will run.
+
+    Returns False if they read something that may change without a failing guard, or that the captured code has changed: the program does so
+    after the graph.
+    """
     seen = IdentitySet()
     methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
-    return all([see_closed(interp, m, seen) for m in methods if is_a(m, types.FunctionType)])
+    closed = all([see_closed(interp, m, seen) for m in methods if is_a(m, types.FunctionType)])
+    return closed and interp.trace.mutations.writes().isdisjoint([name for fn in seen for name in names_in(fn.__code__)])
 
 
 def node_target(cls: Any) -> Callable:

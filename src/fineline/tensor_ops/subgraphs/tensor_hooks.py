@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from fineline.bytecode.code import CODES
+from fineline.bytecode.code import CODES, names_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import NotCapturable
 from fineline.frames.stub_frames import is_own
@@ -153,7 +153,7 @@ class _Held:
     def _see_function(self, fn: FunctionType) -> None:
         if fn.__dict__:
             raise _changing("it reads a function with attributes")
-        self.names |= _names(fn.__code__)
+        self.names |= names_in(fn.__code__)
         self._see_code(fn, fn.__code__)
         for x in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
             self._see(x)
@@ -220,11 +220,6 @@ def _is_constant(module: ModuleType) -> bool:
 def _is_fixed(v: Any) -> bool:
     """Returns whether nothing changes what a hook reads of ``v``; a tensor is read when the hook runs."""
     return type(v) in PLAIN_TENSORS or type(v) in SYMBOLIC or is_value(v)
-
-
-def _names(code: CodeType) -> set[str]:
-    """Returns the names of globals and attributes in ``code`` and the code inside it."""
-    return {*code.co_names, *[name for inner in code.co_consts if type(inner) is CodeType for name in _names(inner)]}
 
 
 def _settled(interp: Interp, cell: CellType) -> bool:
