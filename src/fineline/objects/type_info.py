@@ -87,10 +87,7 @@ class TypeInfo:
         """Returns (kind, descriptor) for a name in the MRO, and guards it."""
         entry = self.found.get(name)
         if entry is None:
-            entry = classify(trace, self.cls, name, self.heap)
-            # Each read of what the code has written counts: code that a node runs must not read it.
-            if name not in trace.mutations.class_attributes:
-                self.found[name] = entry
+            entry = self.found[name] = classify(trace, self.cls, name, self.heap)
         return entry
 
     def look_after(self, trace: SegmentTrace, this: type, name: str) -> tuple[int, Any]:
@@ -108,9 +105,14 @@ class TypeInfo:
                 if name in TYPE_DICT.__get__(cls):
                     entry = found
                     break
-            if name not in trace.mutations.class_attributes:
-                self.after[this, name] = entry
+            self.after[this, name] = entry
         return entry
+
+    def forget(self, name: str) -> None:
+        """Forgets what a name has meant."""
+        self.found.pop(name, None)
+        self.loaders.pop(name, None)
+        self.after.clear()
 
     def setter(self, trace: SegmentTrace) -> Any:
         if self.setattr_fn is MISSING:
@@ -122,9 +124,7 @@ def forget_attribute(trace: SegmentTrace, cls: type, name: str) -> None:
     """Forgets what a name has meant on a class and on those derived from it, because the class's attribute is about to be written."""
     for info in trace.namespaces.types.values():
         if any([k is cls for k in TYPE_MRO.__get__(info.cls)]):
-            info.found.pop(name, None)
-            info.loaders.pop(name, None)
-            info.after.clear()
+            info.forget(name)
 
 
 def raw_lookup(cls: type, name: str) -> Any:

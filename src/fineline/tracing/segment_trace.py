@@ -486,6 +486,14 @@ class SegmentTrace:
             self.guards.check(src, "absent", key, (type(key), key))
 
     # -- containers ----------------------------------------------------------------------------------------------------
+    def read_again(self) -> AddressSet:
+        """Makes the code that runs next meet the log of writes in all that it reads, even what was read before; returns the guarded containers."""
+        self.namespaces.global_values.clear()
+        for name in self.mutations.class_attributes:
+            for info in self.namespaces.types.values():
+                info.forget(name)
+        return self.containers.guard_again()
+
     def expand(self, obj: Any, deep: bool = False, ordered: bool = True, within: tuple[int, ...] = ()) -> None:
         """Guards a whole container with the contents before this segment's writes, and its items; for an ``ordered`` set, the order too.
 

@@ -475,6 +475,62 @@ def a_hook_that_the_next_call_removes():
     return fn, layer
 
 
+def scaled(self):
+    return 5.0
+
+
+@table.program(options=FULL, calls=4, repeats=True)
+def an_attribute_that_becomes_a_property():
+    class Held:
+        f = 1.0
+        g = 1.0
+
+    held = Held()
+    held.g = 4.0
+
+    def fn(x):
+        y = x * held.f * held.g
+        Held.f = Held.g = property(scaled)
+        z = y * held.f * held.g
+        Held.f = Held.g = 1.0
+        return y, z * held.f * held.g, held.g
+
+    return fn, (Held, held)
+
+
+@table.program(options=FULL, calls=4)
+def a_forward_for_a_while():
+    class Net(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+        def other(self, x):
+            return x - 1
+
+    net = Net()
+
+    def fn(x):
+        Net.forward, before = Net.other, Net.forward
+        y = net(x)
+        Net.forward = before
+        return y, net(x)
+
+    return fn, Net
+
+
+@table.program(calls=4, recompiles=(1, 2, 3))
+def a_count_in_equal_modules():
+    class Net(nn.Module):
+        count, scale = 0, 2.0
+
+        def forward(self, x):
+            type(self).count += 1
+            return x * self.scale + self.count
+
+    first, second = Net(), Net()
+    return (lambda x: (first(x), second(x), first(x))), Net
+
+
 def test_where_a_write_breaks_the_graph() -> None:
     class Settings:
         pass

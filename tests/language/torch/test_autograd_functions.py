@@ -187,6 +187,22 @@ def reads_an_attribute_of_an_object_in_a_block() -> Any:
     return _with_scale(OF_OBJECT, SCALES, False)
 
 
+RATE = 2.0
+OF_GLOBAL = unary(lambda ctx, x: x * RATE, lambda ctx, grad: grad * RATE, "OfGlobal")
+
+
+@table.program(grad=True, breaks=True)
+def reads_a_global_in_a_block() -> Any:
+    def fn(x):
+        global RATE
+        before, RATE = RATE, 5.0
+        y = OF_GLOBAL.apply(x * 2)
+        RATE = before
+        return y + RATE
+
+    return fn
+
+
 @table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
 def forward_reads_an_attribute_of_a_class_in_a_block() -> Any:
     return _with_scale(OF_CLASS_IN_FORWARD, Scales, False)

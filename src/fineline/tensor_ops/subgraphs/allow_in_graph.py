@@ -63,10 +63,9 @@ class OpaqueCall:
         self.known = IdentitySet(inputs)
         self.versions = [(t, interp.backing.memory(interp, t)._version) for t in inputs if not t.is_inference()]
         # Each read of the function must go through the mutation log again, which notes it in ``met``.
-        self.expanded = trace.containers.guard_again()
+        self.expanded = trace.read_again()
         self.met: list[Met] = []
         trace.mutations.met = self.met
-        trace.namespaces.global_values.clear()
         # The frame of the function, if it is a Python function.
         self.frame: Frame | None = None
         # Whether it has run an operator, and whether it may have read the numbers in a tensor: then results that are not tensors depend on them.

@@ -194,11 +194,14 @@ def _surroundings(interp: Interp, inner: SubInterp, operands: list[tuple[str, An
 def _recording(trace: SegmentTrace, inner: SubInterp) -> Iterator[None]:
     """A context in which the trace records nodes, writes and made objects for the sub-graph's interpreter."""
     before = (trace.recorder, trace.mutations, trace.made, trace.guards.interp)
+    expanded = trace.read_again() if inner.nested.subgraph_rules is not None and inner.nested.subgraph_rules.later else None
     trace.recorder, trace.mutations, trace.made, trace.guards.interp = inner.recorder, inner.mutations, inner.made, inner
     try:
         yield
     finally:
         trace.recorder, trace.mutations, trace.made, trace.guards.interp = before
+        if expanded is not None:
+            trace.containers.expanded.update(expanded)
         inner.end()
 
 
