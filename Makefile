@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(PY) -m p
 NATIVE := $(wildcard src/fineline/native/*.cpp src/fineline/native/*.h)
 ARGS   ?=
 
-.PHONY: help setup demo test bench coverage table fuzz lint wheels test-wheel test-versions versions-table clean
+.PHONY: help setup demo test bench coverage table fuzz docs lint wheels test-wheel test-versions versions-table clean
 
 help:
 	@echo "make demo    four Hugging Face models through fineline and torch.compile"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench   all benchmarks, then the table (ARGS=... goes to the zoo's: --models a,b --modes infer)"
 	@echo "make coverage  operators captured and run eagerly, beside torch.compile (ARGS=... --programs TwoTensor,NumPy)"
 	@echo "make fuzz    random programs, for hours     (ARGS=... goes to the fuzzer)"
+	@echo "make docs    the site of the documentation, in build/docs/"
 	@echo "make wheels  the wheel of this Python and the sources, checked, in dist/"
 	@echo "make test-wheel  the wheel in an environment of its own, beside another PyTorch (BESIDE='torch==2.14.*')"
 	@echo "make test-versions  tests on other Pythons and on the newest PyTorch  (ARGS=... goes to python -m tests.versions run)"
@@ -38,7 +39,7 @@ $(STAMP): pyproject.toml setup.py $(CONSTRAINTS) $(NATIVE)
 	@$(PIP) install $(EXACT) $(TORCH)
 	@echo "Installing the models' libraries and the tools, and building fineline's native core"
 	@$(PIP) install 'setuptools>=77' wheel ninja
-	@$(PIP) install $(EXACT) --no-build-isolation -e '.[test,zoo,libraries]'
+	@$(PIP) install $(EXACT) --no-build-isolation -e '.[test,docs,zoo,libraries]'
 	@touch $@
 
 demo: $(STAMP)
@@ -75,6 +76,11 @@ table: $(STAMP)
 
 coverage: $(STAMP)
 	@$(PY) -m benchmarks.coverage $(ARGS)
+
+# A warning, such as a link to nothing, is an error.
+docs: $(STAMP)
+	@$(PY) -m sphinx -q -E -W --keep-going docs build/docs
+	@echo "build/docs/index.html"
 
 # One wheel serves all supported releases of PyTorch: their private layouts are alike, and the core tests itself at import. It finds
 # PyTorch's libraries where PyTorch has loaded them, so they are left out of it.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,12 @@ def test_the_imports_for_type_checkers_say_the_same() -> None:
     assert imported.pop("fineline") == "errors"
     assert imported == dict(fineline._HOMES)
     assert sorted([*" ".join(imported.values()).split(), "errors"]) == sorted(fineline.__all__)
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    root = SOURCE.parent.parent.parent
+    assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"] == fineline.__version__
+    assert re.findall(r"^## ([\d.]+)", (root / "CHANGELOG.md").read_text(), re.M)[0] == fineline.__version__
 
 
 # Each in a process of its own, which has imported nothing else.

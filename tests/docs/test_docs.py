@@ -21,9 +21,9 @@ from fineline.report.logs import CATEGORIES
 from tests import oracle
 
 ROOT = Path(__file__).parent.parent.parent
-# The page of numbers has no example, and the programs of the page of errors have a test of their own.
-APART = ("benchmarks.md", "errors.md")
-PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md") if p.name not in APART)]
+# The pages of numbers and of signatures have no example; the programs of the page of errors, and that for two processes, have tests of their own.
+APART = ("benchmarks.md", "api.md", "errors.md", "two_processes.md")
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md") if p.name not in APART and p.parent.name != "spec")]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -37,6 +37,7 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     file = tmp_path / f"{name}.py"
     file.write_text("\n\n".join(blocks))
     module.__file__ = str(file)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, name, module)
     try:
         exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
@@ -52,6 +53,11 @@ def test_reference_uses_each_public_name(name: str) -> None:
     """In its tables, and in a line that runs."""
     assert re.search(rf"^\|.*`{name}`", REFERENCE, re.M)
     assert any(re.search(rf"\bfineline\.{name}\b", block) for block in re.findall(r"^```python\n(.*?)^```", REFERENCE, re.M | re.S))
+
+
+def test_the_page_of_signatures_has_each_public_name() -> None:
+    shown = re.findall(r"^\.\. auto\w+:: fineline\.([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.M)
+    assert {name for name in shown if "." not in name} == set(fineline.__all__)
 
 
 @pytest.mark.parametrize("key", [*KEYS, "reason"])

@@ -33,7 +33,7 @@ class Policy:
     from ids of graph breaks to the code in which they are declared (``compile(..., breaks="declared")`` allows them there).
 
     A selector is a function, method, class, ``nn.Module`` class or instance, Python module, operator, or a text: a dotted name
-    or glob ("mypkg.io.*"), a file or file glob ("mypkg/data/**"), an operator or operator glob ("torch.ops.fbgemm.*").
+    or glob (``"mypkg.io.*"``), a file or file glob (``"mypkg/data/**"``), an operator or operator glob (``"torch.ops.fbgemm.*"``).
     Immutable, comparable, hashable; ``a | b`` has the rules of both, those of ``b`` as the later ones. ``with policy:`` applies
     it to captures in the block, on this thread. Raises `BadRule` for a selector that matches nothing.
     """
