@@ -38,6 +38,7 @@ from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
 from fineline.torch_facts.releases import static_fake
 from fineline.torch_facts.spellings import OWN
+from fineline.torch_facts.thread_state import end_guards
 from fineline.torch_facts.wrapper_subclasses import (
     NotTakenApart,
     is_jagged,
@@ -456,6 +457,9 @@ class Fakes:
             # In C, composite operators would read the value of each size. In Python they take several times as long.
             with self.mode, enable_python_dispatcher():
                 return self.outside(fn(*args, **kwargs))
+        except Exception as e:
+            end_guards(e)
+            raise
         finally:
             _saved_tensors_hooks_set_tracing(unhooked)
             _LOG.disabled = quiet

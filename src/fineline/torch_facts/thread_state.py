@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import logging
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,12 +22,14 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_m
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from fineline.bytecode.asynchronous import clear_frames_of
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
 from fineline.torch_facts.function_modes import FunctionModesOff
 
 # The deepest nesting of forward-mode gradients in PyTorch, which does not report the current depth.
 MOST_LEVELS = 2
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _CORE: Any = torch._C
 _FUNCTORCH: Any = torch._C._functorch
 _AUTOGRAD: Any = torch._C._autograd
@@ -149,6 +152,15 @@ def put_back_hidden(states: tuple[Any, ...]) -> None:
         set_hooks_message(disabled)
     for (_, set_), flag in zip(_FLAGS, flags, strict=True):
         set_(flag)
+
+
+def end_guards(error: BaseException) -> None:
+    """Ends the guards of C++ in the variables of PyTorch's functions that ``error`` has passed, which end only with its traceback otherwise.
+
+    By then transforms may have ended, and the guard would put back dispatch keys that belong to them: `torch.Tensor.__repr__` has such a guard.
+    """
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()):
+        clear_frames_of(error, (_TORCH,))
 
 
 def leave_dual_levels(level: int) -> None:

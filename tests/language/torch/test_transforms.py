@@ -532,6 +532,26 @@ def test_views_of_sizes_that_vary_inside_of_a_transform() -> None:
     assert "recompile" in heard and "restart" not in heard
 
 
+class Doubling(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.add:
+            plain = [a.as_subclass(torch.Tensor) for a in args]
+            return torch.add(plain[0], plain[1] * 2).as_subclass(cls)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+# Fakes have no tangents of this class: its operators raise, in a function of PyTorch's that has a guard of C++ among its variables.
+@table.program(calls=5, recompiles=range(5), breaks=True, repeats=True, change={2: lambda held: held.append(t(5).as_subclass(Doubling))})
+def forward_gradients_of_a_subclass():
+    held = [t(5)]
+
+    def fn(x):
+        return jvp(lambda v: v + v * v, (held[-1] * x.sum(),), (held[-1] - 1,))[1]
+
+    return fn, held
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_ensembles_and_gradients_for_each_sample(backend):
     programs = {p.name: p for p in table.programs}
