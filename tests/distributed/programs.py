@@ -524,6 +524,28 @@ def dtensor_in_two_dimensions(run: Run) -> Any:
     return run.train(run.compile(lambda x: model(x) + 1), model, same_batches(run))
 
 
+@program("9 9")
+def dtensor_lengths(run: Run) -> Any:
+    """Batches of other lengths, which the number of processes need not divide."""
+    model = tensor_parallel_mlp(run)
+    return run.train(run.compile(model), model, [torch.cat([x, x])[: 3 + i % 4] for i, x in enumerate(same_batches(run))])
+
+
+@program("5 8 6")
+def dtensor_inputs_of_other_lengths(run: Run) -> Any:
+    """Each rank holds another number of rows, and the program may depend on whether it is the same number."""
+    mesh, seen = init_device_mesh("cpu", (run.size,)), []
+    torch.manual_seed(0)
+    weight = nn.Parameter(distribute_tensor(torch.randn(WIDTH, WIDTH), mesh, [Shard(1)]))
+    step = run.compile(lambda x: ((x @ weight).relu(), x.full_tensor(), x.to_local() * x.shape[0]))
+    for rows in (4, 6, 7, 5, 8, 9):
+        x: Any = distribute_tensor(torch.randn(rows, WIDTH), mesh, [Shard(0)])
+        y, whole, part = step(x)
+        y.sum().full_tensor().backward()
+        seen.append([y.shape, local(y), whole, part, local(weight.grad)])
+    return seen
+
+
 # -- collectives -----------------------------------------------------------------------------------------------------------------
 @program("18")
 def functional_collectives(run: Run) -> Any:

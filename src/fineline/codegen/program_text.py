@@ -35,6 +35,8 @@ class GraphOutputs:
         self.disowned = False
         # Whether one of them is a tensor of a transform of torch.func.
         self.transformed = False
+        # Whether one of them is a `DTensor` that compilers would make as a view of an input by strides.
+        self.strided = False
 
 
 class ProgramText(ValueWalk[str]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fineline.kinds import is_a
 from fineline.tables import imported
@@ -59,6 +60,25 @@ def is_placement_class(cls: type) -> bool:
 def holds_masks(t: Any) -> bool:
     """Returns whether a `DTensor` has placements that hold more than its context says."""
     return is_distributed(t) and not all(map(is_placement, t._spec.placements))
+
+
+def without_sizes(t: Any, context: Any) -> tuple:
+    """Returns the context of a `DTensor` without its sizes and strides: a guard on the tensor checks them, if they are those of its context."""
+    placements, meta, order, requires_grad = context
+    if meta is None:
+        return placements, None, order, requires_grad
+    # Operators give a torch.Size, AOTAutograd a tuple.
+    own = ([*map(_number, meta.shape)], [*map(_number, meta.stride)]) == layout_of(t)
+    return placements, meta.dtype, own, order, requires_grad
+
+
+def layout_of(t: Tensor) -> tuple[list, list]:
+    """Returns the sizes and the strides of a tensor, with expressions in place of symbols, whose comparison would be a guard."""
+    return [*map(_number, t.shape)], [*map(_number, t.stride())]
+
+
+def _number(n: Any) -> Any:
+    return n.node.expr if type(n) is torch.SymInt else n
 
 
 def makes_masks(fn: Any, args: Any, kwargs: dict | None) -> bool:

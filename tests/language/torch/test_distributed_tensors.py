@@ -172,6 +172,46 @@ def sequence_parallel() -> Any:
     return lambda x: module(x) + x, None
 
 
+# -- sizes that vary -----------------------------------------------------------------------------------------------------------
+def lengths(*placements: Any) -> Callable[[int], tuple]:
+    """Returns arguments of another length in each call."""
+    return lambda place: (DTensor.from_local(t(place, 3 + place, 4), MESHES[0], placements),)
+
+
+@table.snippet(args=lengths(Shard(0)), calls=4, recompiles=(1,), max_graphs=2)
+def other_lengths(x: Any) -> Any:
+    y = (x * 2).reshape(x.shape[0] * 4)
+    return y, x.sum(1) + len(x), x.to_local() * x.to_local().shape[0]
+
+
+@table.snippet(args=lengths(Replicate()), calls=4, recompiles=(1,), max_graphs=2)
+def other_lengths_on_all(x: Any) -> Any:
+    return x @ x.t(), x.redistribute(placements=[Shard(1)]), x.full_tensor() + 1
+
+
+@table.snippet(args=lengths(Replicate()), calls=4, recompiles=(1, 2, 3), max_graphs=4)
+def other_lengths_in_parts(x: Any) -> Any:
+    """Whether all parts are equally long is asked of the sizes."""
+    y = x.redistribute(placements=[Shard(0)])
+    return y * 2, y.to_local() + 1, (y * x).sum()
+
+
+@table.snippet(args=lengths(Shard(0)), calls=4, recompiles=(1, 2, 3), max_graphs=3)
+def length_that_decides(x: Any) -> Any:
+    return x + 1 if x.shape[0] % 4 else x - 1
+
+
+@table.snippet(args=lengths(Shard(0)), calls=4, recompiles=(1,), max_graphs=2, backward=False)
+def views_of_other_lengths(x: Any) -> Any:
+    return x.t(), x[0], x.detach(), x
+
+
+@table.program(args=lambda place: (t(place, 3 + place, 3),), calls=4, recompiles=(1,), max_graphs=2, twins=WITHOUT_COUNTED)
+def batches_of_other_lengths() -> Any:
+    module = parallelize_module(two_layers(), MESHES[0], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return lambda x: module(x) * 2, None
+
+
 # -- what breaks the graph -----------------------------------------------------------------------------------------------------
 @table.program(args=lambda place: (t(place),), breaks=True, backward=False)
 def distribution() -> Any:
