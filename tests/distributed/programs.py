@@ -546,6 +546,15 @@ def dtensor_inputs_of_other_lengths(run: Run) -> Any:
     return seen
 
 
+@program("7")
+def dtensor_dropout(run: Run) -> Any:
+    layers = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.Dropout(0.5), nn.Linear(2 * WIDTH, WIDTH))
+    plan = {"0": ColwiseParallel(use_local_output=False), "2": RowwiseParallel()}
+    model = parallelize_module(layers, init_device_mesh("cpu", (run.size,)), plan)
+    torch.manual_seed(run.rank)
+    return run.train(run.compile(model), model, same_batches(run))
+
+
 # -- collectives -----------------------------------------------------------------------------------------------------------------
 @program("18")
 def functional_collectives(run: Run) -> Any:

@@ -6,7 +6,7 @@ PyTorch imports the module with the class late, and so does this one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from fineline.tables import imported
 MESH = "torch.distributed.device_mesh:DeviceMesh"
 _TYPES = "torch.distributed.tensor.placement_types:"
 _PLACEMENTS = frozenset({"Shard", "Replicate", "Partial", "_StridedShard"})
+_RANDOM = "torch.distributed.tensor._random"
 CLASS = "torch.distributed.tensor:DTensor"
 _DROPPING_NAMES = (
     "dropout dropout_ dropout1d dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
@@ -92,14 +93,33 @@ def _is_sharded(placement: Any) -> bool:
     return bool(placement.is_shard() or hasattr(placement, "split_factor"))
 
 
-def dispatch_state() -> tuple[bool, tuple[str, ...]]:
-    """Returns the state that decides how operators on a `DTensor` are computed: whether plain tensors are taken for replicas, and special handlers."""
+class DispatchState(NamedTuple):
+    """The state that decides how operators on a `DTensor` are computed.
+
+    ``replicas``: whether plain tensors are taken for replicas. ``handlers``: the operators with special handlers. ``tracks_states``: whether
+    draws of random numbers set the states of generators.
+    """
+
+    replicas: bool
+    handlers: tuple[str, ...]
+    tracks_states: bool
+
+
+def dispatch_state() -> DispatchState:
+    """Returns this thread's and this process's state."""
     handlers = imported(CLASS)._op_dispatcher._custom_op_handlers
-    return torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, handlers)))
+    tracker = getattr(imported(_RANDOM), "_rng_tracker", None)
+    return DispatchState(torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, handlers))), tracker is not None)
+
+
+def sets_states(t: Any) -> bool:
+    """Returns whether draws of random numbers for a `DTensor` set the states of generators, so that all ranks draw for the whole tensor."""
+    # On a CPU each rank draws for its own part, as for other tensors.
+    return t._spec.mesh.device_type != "cpu" or dispatch_state().tracks_states
 
 
 def draws(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Returns whether an operator draws random numbers. Each draw on a `DTensor` may warn, and may set the states of generators."""
+    """Returns whether an operator draws random numbers."""
     name = getattr(fn, "__name__", "").partition(".")[0]
     if name == "scaled_dot_product_attention":
         return bool((kwargs or {}).get("dropout_p", args[4] if len(args) > 4 else 0.0))

@@ -28,6 +28,8 @@ from tests.oracle import TWINS, Program, Table, check, t
 
 table = Table()
 # Eager code waits for the collectives where no dispatch mode sees it.
+# PyTorch warns of each draw on a CPU: on fakes, and when AOTAutograd traces, too.
+ON_REAL_TENSORS = ("captured", "reference", "borders", "limit1", "strict", "reported")
 WITHOUT_COUNTED = tuple(name for name in TWINS if name != "counted")
 MESHES: list[DeviceMesh] = []
 
@@ -170,6 +172,26 @@ def sequence_parallel() -> Any:
     }  # fmt: skip
     module = parallelize_module(nn.Sequential(nn.LayerNorm(3), two_layers()), MESHES[0], plan)
     return lambda x: module(x) + x, None
+
+
+# -- random numbers ------------------------------------------------------------------------------------------------------------
+@table.snippet(args=lambda place: (placed(place, Shard(0)).requires_grad_(),), max_graphs=1, twins=ON_REAL_TENSORS)
+def dropped(x: Any) -> Any:
+    return F.dropout(x * 2, 0.5) + 1, F.dropout(x, 0.5, training=False)
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1, backward=False, twins=ON_REAL_TENSORS)
+def drawn(x: Any) -> Any:
+    y = (x * 2).normal_()
+    return y + torch.rand_like(x), torch.bernoulli(x.sigmoid()), torch.randn_like(y), torch.rand(2)
+
+
+@table.program(args=lambda place: (t(place, 4, 3),), max_graphs=1, twins=ON_REAL_TENSORS)
+def drops_in_a_module() -> Any:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3))
+    module = parallelize_module(layers, MESHES[0], {"0": ColwiseParallel(use_local_output=False), "2": RowwiseParallel()})
+    return lambda x: module(x) * 2, None
 
 
 # -- sizes that vary -----------------------------------------------------------------------------------------------------------
