@@ -555,6 +555,16 @@ def dtensor_dropout(run: Run) -> Any:
     return run.train(run.compile(model), model, same_batches(run))
 
 
+@program("8 9")
+def dtensor_embedding(run: Run) -> Any:
+    """A table of which each rank has some rows, and sentences of other lengths."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Embedding(64, WIDTH), nn.Linear(WIDTH, WIDTH))
+    plan = {"0": RowwiseParallel(input_layouts=Replicate()), "1": ColwiseParallel(output_layouts=Replicate())}
+    model = parallelize_module(layers, init_device_mesh("cpu", (run.size,)), plan)
+    return run.train(run.compile(model), model, [(x[0, : 4 + i % 5] * 20).long() % 64 for i, x in enumerate(same_batches(run))])
+
+
 # -- collectives -----------------------------------------------------------------------------------------------------------------
 @program("18")
 def functional_collectives(run: Run) -> Any:

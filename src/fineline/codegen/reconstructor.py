@@ -25,7 +25,7 @@ from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
-from fineline.torch_facts.distributed_tensors import is_distributed, layout_of
+from fineline.torch_facts.distributed_tensors import holds_masks, is_distributed, layout_of
 from fineline.torch_facts.wrapper_subclasses import leaves_of, parts_of
 from fineline.tracing.plain_values import PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
@@ -108,7 +108,8 @@ class Reconstructor(ProgramText):
                 outputs.places.setdefault(storage, []).append(node)
             outputs.disowned = outputs.disowned or disowned(v)
             outputs.transformed = outputs.transformed or torch._C._functorch.is_functorch_wrapped_tensor(v)
-            outputs.strided = outputs.strided or (is_distributed(v) and self._is_other_view(v))
+            if is_distributed(v):
+                outputs.beyond_aot = outputs.beyond_aot or self._beyond_aot(v)
             change = remake(v, self.trace.state.start.inference_mode, recorder.traits.leaves)
             if change is not None:
                 outputs.remade.append((node, change))
@@ -116,13 +117,16 @@ class Reconstructor(ProgramText):
                 self.fill_dict(f"{name}.__dict__", own)
         return name
 
-    def _is_other_view(self, v: Tensor) -> bool:
-        """Returns whether ``v`` is a view of an input with other sizes or strides."""
+    def _beyond_aot(self, v: Tensor) -> str:
+        """Returns why AOTAutograd cannot give a `DTensor`; "" if it can."""
+        if holds_masks(v):
+            return "it returns a DTensor whose placements hold a mask, which AOTAutograd takes for a constant"
         interp = self.trace.guards.interp
         memory = interp.backing.memory
         given = [memory(interp, src.value) for _, src in self.trace.recorder.inputs if is_distributed(src.value)]
         alike = [layout_of(x) for x in given if storage_of(x) == storage_of(memory(interp, v))]
-        return bool(alike) and layout_of(v) not in alike
+        other = bool(alike) and layout_of(v) not in alike
+        return "it returns a view of a DTensor, which AOTAutograd makes by strides, and a DTensor takes none" if other else ""
 
     def _is_shared(self, v: Tensor) -> bool:
         """Returns whether only the graph's own tensor stands for ``v``, which the code has made: operators have written into it, or it has aliases."""

@@ -356,7 +356,7 @@ class ResidualWriter:
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
         own = graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes(), recorder.traits.reads_numbers)
-        own.gives_placed_views = self.rebuild.outputs.strided
+        own.beyond_aot = self.rebuild.outputs.beyond_aot
         return own
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
@@ -462,8 +462,8 @@ class ResidualWriter:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
                 self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
                 return as_it_is(gm)
-            if self.rebuild.outputs.strided:
-                self.uncompiled = "it returns a view of a DTensor, which AOTAutograd makes by strides, and a DTensor takes none"
+            if self.rebuild.outputs.beyond_aot:
+                self.uncompiled = self.rebuild.outputs.beyond_aot
                 return as_it_is(gm)
             if is_a(e.__cause__, RuntimeError) and any(map(is_jagged, examples)):
                 # Some operators have only a kernel, and no form for compilers: for example the backward pass of a sum.

@@ -35,7 +35,7 @@ from fineline.tensor_ops.speculation import settle_raising, writes_outside, writ
 from fineline.tensor_ops.symbolic_forms import form_of
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.torch_facts.callables import CallByReference
-from fineline.torch_facts.distributed_tensors import dispatch_state, draws, is_distributed, makes_masks, sets_states
+from fineline.torch_facts.distributed_tensors import dispatch_state, draws, is_distributed, sets_states
 from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, differing
@@ -297,8 +297,6 @@ def _check_distributed(call: TensorOperator) -> None:
         return
     if draws(call.fn, call.args, call.kwargs) and any(map(sets_states, given)):
         raise call.graph_break("FL503", "draws random numbers for a DTensor, for which PyTorch sets the states of generators")
-    if makes_masks(call.fn, call.args, call.kwargs):
-        raise call.graph_break("FL503", "may give a DTensor whose placements hold a mask")
     guard_answer(call.interp.trace, dispatch_state, (), {}, dispatch_state())
 
 

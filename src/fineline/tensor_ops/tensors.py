@@ -40,7 +40,7 @@ from fineline.tensor_ops.strides import confirm, offset_of, reads_strides
 from fineline.tensor_ops.tensor_operator import TensorOperator, run_on_backing, targets_of
 from fineline.tensor_ops.torch_functions import NO_OVERRIDE, call_override, overridden, overrides
 from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
-from fineline.torch_facts.distributed_tensors import holds_masks
+from fineline.torch_facts.distributed_tensors import holds_masks, mask_buffers, own_masks
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
@@ -466,13 +466,21 @@ def _may_set_data(interp: Interp, t: Tensor, value: Any) -> bool:
 def note_wrappers(interp: Interp, given: Any) -> None:
     """Notes what the tensors of wrapper subclasses among an operator's results, or those that it wrote into, consist of."""
     if is_wrapper(given):
-        if holds_masks(given):
-            interp.fail("FL503", f"an operator gave a {type(given).__name__} whose placements hold a mask", True)
-        elif not interp.trace.note_result(given):
+        if holds_masks(given) and given not in interp.trace.containers.wrappers:
+            _note_masks(interp, given)
+        if not interp.trace.note_result(given):
             interp.fail("FL503", f"an operator replaced the inner tensors or the context of a {type(given).__name__}", True)
     elif is_a(given, (tuple, list)):
         for item in given:
             note_wrappers(interp, item)
+
+
+def _note_masks(interp: Interp, t: Tensor) -> None:
+    if not interp.backing.real:
+        own_masks(t)
+        return
+    for buffer in mask_buffers(t):
+        interp.trace.mutations.note_mask(buffer)
 
 
 def _rectangular(fn: Any, args: Any, kwargs: Any, sizes: Any) -> Any:

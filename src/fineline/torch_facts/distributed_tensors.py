@@ -6,6 +6,7 @@ PyTorch imports the module with the class late, and so does this one.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -30,8 +31,6 @@ _DRAWING_NAMES = (
     "xavier_normal_"
 )
 _DRAWING = frozenset(_DRAWING_NAMES.split())
-# Operators that find rows by their numbers: each process has some of the rows.
-_MASKING = frozenset(["cross_entropy", "embedding", "embedding_bag", "gather", "index_select", "nll_loss", "nll_loss_nd", "take_along_dim"])
 # The base in C of all placements; none if PyTorch was built without processes.
 PLACEMENT: tuple[type, ...] = (torch._C._distributed.Placement,) if hasattr(torch._C, "_distributed") else ()
 
@@ -59,8 +58,29 @@ def is_placement_class(cls: type) -> bool:
 
 
 def holds_masks(t: Any) -> bool:
-    """Returns whether a `DTensor` has placements that hold more than its context says."""
+    """Returns whether a `DTensor` has placements that are no constants: an operator that looks up rows of a sharded table gives one that holds a mask."""
     return is_distributed(t) and not all(map(is_placement, t._spec.placements))
+
+
+def mask_buffers(t: Any) -> list[Any]:
+    """Returns the objects in the placements of a `DTensor` that hold a mask, and count the operators that have left it."""
+    return [placement.mask_buffer for placement in t._spec.placements if hasattr(placement, "mask_buffer")]
+
+
+def own_masks(t: Any) -> None:
+    """Gives a `DTensor` that consists of fakes masks of its own: PyTorch keeps the placement in a cache, where the next operator finds its mask."""
+    spec = copy.copy(t._spec)
+    spec.placements = tuple([_with_own_mask(placement) for placement in spec.placements])
+    t._spec = spec
+
+
+def _with_own_mask(placement: Any) -> Any:
+    buffer = getattr(placement, "mask_buffer", None)
+    if buffer is None:
+        return placement
+    own = copy.copy(buffer)
+    buffer.data, buffer.refcount = None, 0
+    return type(placement)(placement.reduce_op, own, placement.offset_shape, placement.offset_dim)
 
 
 def without_sizes(t: Any, context: Any) -> tuple:
@@ -80,17 +100,6 @@ def layout_of(t: Tensor) -> tuple[list, list]:
 
 def _number(n: Any) -> Any:
     return n.node.expr if type(n) is torch.SymInt else n
-
-
-def makes_masks(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Returns whether an operator's result may have a placement that holds a mask. PyTorch keeps the mask in a cache, even that of a run on fakes."""
-    name = getattr(fn, "__name__", "").partition(".")[0]
-    given = (*args, *(kwargs or {}).values())
-    return name in _MASKING and any([is_distributed(t) and any(map(_is_sharded, t._spec.placements)) for t in given])
-
-
-def _is_sharded(placement: Any) -> bool:
-    return bool(placement.is_shard() or hasattr(placement, "split_factor"))
 
 
 class DispatchState(NamedTuple):

@@ -22,7 +22,7 @@ from torch.nested._internal.nested_tensor import NestedTensor, get_tensor_symint
 from fineline.bytecode.asynchronous import let_pass
 from fineline.identity import AddressMap
 from fineline.kinds import is_a, is_wrapper_class
-from fineline.torch_facts.distributed_tensors import holds_masks, is_mesh, without_sizes
+from fineline.torch_facts.distributed_tensors import is_mesh, without_sizes
 
 # Read a class, whatever its metaclass defines.
 _TYPE_DICT, _TYPE_MRO = [type.__dict__[name] for name in ("__dict__", "__mro__")]
@@ -84,8 +84,6 @@ def parts_of(t: Any) -> Parts:
     objects = tuple([(n, x) for n, x in given if not is_a(x, Tensor)])
     if not all([type(n) is str for n in names]) or not all([is_mesh(x) for _, x in objects]):
         raise NotTakenApart(f"a tensor of class {name}, whose __tensor_flatten__ names something that is not a tensor")
-    if objects and holds_masks(t):
-        raise NotTakenApart(f"a tensor of class {name}, whose placements hold a mask")
     inner = [(n, x) for n, x in given if is_a(x, Tensor)]
     if not inner:
         raise NotTakenApart(f"a tensor of class {name}, which has no inner tensors")

@@ -279,6 +279,8 @@ class MutationLog:
         self.ahead: list[tuple[Any, Any]] = []
         # The tensors whose ``.data`` is set.
         self.data: IdentityMap[DataWrites] = IdentityMap()
+        # The masks that operators on a `DTensor` have left for later ones: by the object that holds one, what this held before, and for how many.
+        self.masks: IdentityMap[tuple[Any, int]] = IdentityMap()
         # The hooks on tensors that are registered and removed.
         self.hooks = HookLog()
         self.settings = SettingsLog()
@@ -449,6 +451,12 @@ class MutationLog:
         if not t.requires_grad and not t._is_view():
             self.plain.append(t)
 
+    def note_mask(self, buffer: Any) -> None:
+        """Notes that an operator has left a mask in ``buffer``, which has counted it."""
+        if buffer not in self.masks:
+            left = buffer.refcount - 1
+            self.masks[buffer] = (buffer.data if left else None, left)
+
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """Puts back the contents of what was written to after code that writes to it unobserved."""
@@ -465,6 +473,8 @@ class MutationLog:
         versions.update(self.versions)
         self.versions = versions
         self.plain += later.plain
+        for buffer, before in later.masks.items():
+            self.masks.setdefault(buffer, before)
 
     def undo_storages(self) -> None:
         """Restores the contents and versions of the tensors."""
@@ -480,6 +490,8 @@ class MutationLog:
         with torch._C._DisableTorchDispatch():
             self._put_back_data()
         self.undo_storages()
+        for buffer, (mask, count) in self.masks.items():
+            buffer.data, buffer.refcount = mask, count
         for t in self.plain:
             if t.requires_grad:
                 t.detach_()
@@ -499,7 +511,7 @@ class MutationLog:
     def forget(self) -> None:
         """Drops all references: the traceback of an exception leads to this log, which would keep all written objects alive."""
         tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
-        for table in (*tables, self.class_attributes, self.data, self.hooks, self.settings):
+        for table in (*tables, self.class_attributes, self.data, self.masks, self.hooks, self.settings):
             table.clear()
 
 

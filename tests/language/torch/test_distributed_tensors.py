@@ -24,6 +24,7 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
+import fineline
 from tests.oracle import TWINS, Program, Table, check, t
 
 table = Table()
@@ -194,6 +195,37 @@ def drops_in_a_module() -> Any:
     return lambda x: module(x) * 2, None
 
 
+# -- tables of which each process has some rows --------------------------------------------------------------------------------
+def looked_up(place: int) -> tuple:
+    return placed(place, Shard(0)).requires_grad_(), DTensor.from_local(torch.arange(2) + place, MESHES[0], [Replicate()])
+
+
+@table.snippet(args=looked_up, max_graphs=1, twins=WITHOUT_COUNTED)
+def embedding_of_shards(x: Any, index: Any) -> Any:
+    return F.embedding(index, x).redistribute(placements=[Replicate()]) + 1, index * 2
+
+
+@table.snippet(args=looked_up, max_graphs=1, twins=WITHOUT_COUNTED)
+def rows_of_shards(x: Any, index: Any) -> Any:
+    rows = torch.index_select(x, 0, index)
+    return rows.placements != x.placements, rows * 2, x.gather(0, index.unsqueeze(1)).full_tensor()
+
+
+@table.snippet(args=looked_up, breaks=True, twins=WITHOUT_COUNTED)
+def rows_at_a_graph_break(x: Any, index: Any) -> Any:
+    y = F.embedding(index, x * 2)
+    print("here")
+    return y.redistribute(placements=[Replicate()]) + 1
+
+
+@table.program(args=lambda place: (torch.arange(4) + place,), max_graphs=1, twins=WITHOUT_COUNTED)
+def embedding_in_a_module() -> Any:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Embedding(8, 3), nn.Linear(3, 4))
+    module = parallelize_module(layers, MESHES[0], {"0": RowwiseParallel(input_layouts=Replicate()), "1": ColwiseParallel()})
+    return lambda x: module(x) * 2, module
+
+
 # -- sizes that vary -----------------------------------------------------------------------------------------------------------
 def lengths(*placements: Any) -> Callable[[int], tuple]:
     """Returns arguments of another length in each call."""
@@ -241,12 +273,6 @@ def distribution() -> Any:
     return lambda x: (distribute_tensor(x * 2, mesh, [Shard(0)]) + 1, ones(2, 3, device_mesh=mesh, placements=[Replicate()])), None
 
 
-@table.snippet(args=lambda place: (placed(place, Shard(0)), torch.arange(2)), breaks=True, min_graphs=0)
-def embedding_of_shards(x: Any, index: Tensor) -> Any:
-    placed_index = DTensor.from_local(index, x.device_mesh, [Replicate()])
-    return F.embedding(placed_index, x).redistribute(placements=[Replicate()])
-
-
 @table.snippet(args=lambda place: (placed(place, Replicate()), t(place)), breaks=True)
 def implicit_replicas(x: Any, y: Tensor) -> Any:
     with implicit_replication():
@@ -270,3 +296,18 @@ def spec_of_a_result(x: Any) -> Any:
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_rows_that_are_returned(backend: str) -> None:
+    """The caller takes the mask away, without which the next lookup would have to compare its own."""
+    fast = fineline.compile(lambda x, index: (x * 2, F.embedding(index, x)), backend=backend)
+    for place in range(3):
+        x, index = looked_up(place)
+        y, rows = fast(x, index)
+        found = rows.redistribute(placements=[Replicate()])
+        expected = F.embedding(index, x).redistribute(placements=[Replicate()])
+        assert torch.equal(found.to_local(), expected.to_local()) and torch.equal(y.to_local(), (x * 2).to_local())
+    left = [event.reason for event in fineline.report(fast).events if event.id == "FL435"]
+    assert [("a mask" in reason) for reason in left] == [True] * (backend != "eager")
+    assert len(fineline.report(fast).graphs) == 1
