@@ -371,6 +371,8 @@ class TensorOps:
                 value = getattr(t, name)
                 if value is None or is_a(value, bool):
                     return value
+                if name == "_base" and (base := self._base(interp, value)) is not None:
+                    return base
                 raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
             value = getattr(t, name)
             if trace.mutations.slot_written(t, descr):
@@ -379,6 +381,13 @@ class TensorOps:
                 return value
             return trace.load(value, trace.guards.access(src, "member", descr, value))
         raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
+
+    def _base(self, interp: Interp, found: Tensor) -> Tensor | None:
+        """Returns the tensor whose view a result of the graph is, with a guard that it is no view itself; None if the segment does not know it."""
+        base: Tensor = interp.backing.outside(found)
+        if not interp.trace.recorder.known(base) or (base in interp.trace.sources and self.attribute(interp, base, "_base", "source") is not None):
+            return None
+        return base
 
     def array_attribute(self, interp: Interp, a: Any, name: str) -> Any:
         """Returns an attribute of an array of the graph; NotImplemented for a method, and for what no array has."""
