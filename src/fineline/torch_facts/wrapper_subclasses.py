@@ -296,10 +296,16 @@ class KnownParts:
         found = self._making.get(t)
         return None if found is None or found[0]() is not t else found[1:3]
 
-    def untouched(self, t: Tensor) -> bool:
-        """Returns whether no operator has written into ``t``, which the code has made: its attributes are all that it consists of."""
+    def version(self, t: Tensor, own: Tensor) -> int | None:
+        """Returns the version that writes of operators have given to ``t``, which the code has made; None if its attributes are all that it consists of.
+
+        ``own``: what stands for ``t`` in the capture. Another tensor than ``t`` counts from zero.
+        """
         _, _, kwargs, version = self._making[t]
-        return t.requires_grad == bool(kwargs.get("requires_grad")) and not t.is_inference() and t._version == version
+        if t.is_inference():
+            return -1
+        now: int = own._version if own is t else version + own._version
+        return None if now == version and own.requires_grad == bool(kwargs.get("requires_grad")) else now
 
     def is_leaf(self, t: Tensor) -> bool:
         """Returns whether the code has made ``t`` as a leaf of autograd, which compilers do not give as one."""
