@@ -311,3 +311,22 @@ def test_rows_that_are_returned(backend: str) -> None:
     left = [event.reason for event in fineline.report(fast).events if event.id == "FL435"]
     assert [("a mask" in reason) for reason in left] == [True] * (backend != "eager")
     assert len(fineline.report(fast).graphs) == 1
+
+
+def test_draws_that_set_the_states_of_generators_break_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tracker:
+        distribute_region_enabled = False
+
+    def step(x: Any) -> Any:
+        return F.dropout(x * 2, 0.5) + 1
+
+    fast, x = fineline.compile(step, backend="eager"), placed(0, Shard(0))
+    fast(x)
+    assert len(fineline.report(fast).graphs) == 1
+    monkeypatch.setattr(torch.distributed.tensor._random, "_rng_tracker", Tracker())
+    results = []
+    for run in (fast, fast, step):
+        torch.manual_seed(0)
+        results.append(run(x).to_local())
+    assert torch.equal(results[0], results[2]) and torch.equal(results[1], results[2])
+    assert [event.id for event in fineline.report(fast).events if event.kind == "break"] == ["FL503"]
