@@ -524,6 +524,47 @@ def dtensor_in_two_dimensions(run: Run) -> Any:
     return run.train(run.compile(lambda x: model(x) + 1), model, same_batches(run))
 
 
+@program("9 9")
+def dtensor_lengths(run: Run) -> Any:
+    """Batches of other lengths, which the number of processes need not divide."""
+    model = tensor_parallel_mlp(run)
+    return run.train(run.compile(model), model, [torch.cat([x, x])[: 3 + i % 4] for i, x in enumerate(same_batches(run))])
+
+
+@program("5 8 6")
+def dtensor_inputs_of_other_lengths(run: Run) -> Any:
+    """Each rank holds another number of rows, and the program may depend on whether it is the same number."""
+    mesh, seen = init_device_mesh("cpu", (run.size,)), []
+    torch.manual_seed(0)
+    weight = nn.Parameter(distribute_tensor(torch.randn(WIDTH, WIDTH), mesh, [Shard(1)]))
+    step = run.compile(lambda x: ((x @ weight).relu(), x.full_tensor(), x.to_local() * x.shape[0]))
+    for rows in (4, 6, 7, 5, 8, 9):
+        x: Any = distribute_tensor(torch.randn(rows, WIDTH), mesh, [Shard(0)])
+        y, whole, part = step(x)
+        y.sum().full_tensor().backward()
+        seen.append([y.shape, local(y), whole, part, local(weight.grad)])
+    return seen
+
+
+@program("7")
+def dtensor_dropout(run: Run) -> Any:
+    layers = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.Dropout(0.5), nn.Linear(2 * WIDTH, WIDTH))
+    plan = {"0": ColwiseParallel(use_local_output=False), "2": RowwiseParallel()}
+    model = parallelize_module(layers, init_device_mesh("cpu", (run.size,)), plan)
+    torch.manual_seed(run.rank)
+    return run.train(run.compile(model), model, same_batches(run))
+
+
+@program("8 9")
+def dtensor_embedding(run: Run) -> Any:
+    """A table of which each rank has some rows, and sentences of other lengths."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Embedding(64, WIDTH), nn.Linear(WIDTH, WIDTH))
+    plan = {"0": RowwiseParallel(input_layouts=Replicate()), "1": ColwiseParallel(output_layouts=Replicate())}
+    model = parallelize_module(layers, init_device_mesh("cpu", (run.size,)), plan)
+    return run.train(run.compile(model), model, [(x[0, : 4 + i % 5] * 20).long() % 64 for i, x in enumerate(same_batches(run))])
+
+
 # -- collectives -----------------------------------------------------------------------------------------------------------------
 @program("18")
 def functional_collectives(run: Run) -> Any:

@@ -23,7 +23,7 @@ LONGEST = 400
 # The programs that four processes run.
 IN_FOUR = (
     "ddp_buckets", "fsdp_blocks", "functional_collectives", "in_place_collectives", "tensor_parallel_layer", "ranks_that_differ",
-    "dtensor_sequence_parallel", "dtensor_in_two_dimensions",
+    "dtensor_sequence_parallel", "dtensor_in_two_dimensions", "dtensor_inputs_of_other_lengths", "dtensor_embedding",
 )  # fmt: skip
 
 

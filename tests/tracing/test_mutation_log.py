@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor._ops._mask_buffer import MaskBuffer
 from torch.utils.hooks import RemovableHandle
 
 from fineline.exception_slots import CAUSE, TRACEBACK
@@ -480,9 +481,20 @@ def test_undo_takes_the_history_of_a_view_away_with_that_of_its_base() -> None:
     log.note_storage(view)
     log.note_version(t)
     view.mul_(torch.ones(1, requires_grad=True))
-    assert log.plain == [t] and t.requires_grad
+    assert [x for x, version in log.versions.items() if version.plain] == [t] and t.requires_grad
     log.undo()  # a view can't be detached in place
     assert not t.requires_grad
+
+
+def test_undo_takes_back_the_masks_that_operators_have_left() -> None:
+    log, buffer, held = MutationLog(), MaskBuffer(), MaskBuffer()
+    held.materialize_mask(torch.ones(1))
+    for x in (buffer, held, held):
+        x.materialize_mask(torch.ones(1))
+        log.note_mask(x)
+    buffer.release_mask()
+    log.undo()
+    assert (buffer.refcount, buffer.data, held.refcount) == (0, None, 1) and held.data is not None
 
 
 def test_take_over_keeps_the_older_copy() -> None:
@@ -495,7 +507,7 @@ def test_take_over_keeps_the_older_copy() -> None:
         x.fill_(3)
     earlier.take_over(later)
     earlier.undo_storages()
-    assert (t.item(), u.item()) == (1, 1) and earlier.plain == [t, t, u]
+    assert (t.item(), u.item()) == (1, 1) and [x for x in earlier.versions] == [t, u]
 
 
 @pytest.mark.parametrize(
@@ -529,6 +541,9 @@ def full() -> tuple[MutationLog, list]:
     variable: ContextVar[int] = ContextVar("variable")
     log.settings.add(Setting(variable, 1, variable.set(1), None))
     log.set_data(t, t, torch.zeros(1))
+    buffer = MaskBuffer()
+    buffer.materialize_mask(t)
+    log.note_mask(buffer)
     return log, [d, held, thing, t, error]
 
 

@@ -65,6 +65,8 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_
     if getattr(gm, "reads_numbers", False):
         # AOTAutograd 2.13 refuses it. From 2.14 on it takes it, and Inductor raises other exceptions than eager code where the index is too large.
         raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
+    if reason := getattr(gm, "beyond_aot", ""):
+        raise RuntimeError(reason)
     own = GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
     for node in own.graph.find_nodes(op="call_function", target=torch._assert_async):
         if len(node.args) == 1 and not node.kwargs:

@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-import torch
-
 from fineline.backends.mesh_calls import MeshCall
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
-from fineline.symbolic.arithmetic import holds, settled, unknown
+from fineline.symbolic.arithmetic import holds
 from fineline.tables import imported
 from fineline.torch_facts.distributed_tensors import PLACEMENT, is_distributed, is_mesh, is_placement
 from fineline.tracing.identity_guards import identify
@@ -80,15 +78,6 @@ _ARGUMENTS: Mapping[str, Callable[[Call, Any], Any]] = MappingProxyType(
 )  # fmt: skip
 
 
-def _fix_sizes(call: Call, t: Any) -> None:
-    """Makes the sizes of a tensor constants."""
-    known = call.interp.backing.memory(call.interp, t)
-    for n in (*known.shape, *known.stride(), known.storage_offset()):
-        if type(n) is torch.SymInt and unknown(n):
-            raise _Refused("sizes that only the graph knows")
-        settled(n)
-
-
 def _node(call: Call) -> Frame | None:
     """Handles a function that takes a tensor and constants: one node of the graph."""
     if not call.trace.active:
@@ -111,7 +100,6 @@ def _node(call: Call) -> Frame | None:
             raise _Refused("a parameter")
         if call.interp.nested.modes:
             raise _Refused("a function mode that sees the operators inside")
-        _fix_sizes(call, t)
         constants = {k: _ARGUMENTS[k](call, v) for k, v in others}
         mesh = constants.pop("device_mesh", None)
         if not whole and mesh is None:

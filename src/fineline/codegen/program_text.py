@@ -35,6 +35,8 @@ class GraphOutputs:
         self.disowned = False
         # Whether one of them is a tensor of a transform of torch.func.
         self.transformed = False
+        # Why AOTAutograd cannot give one of them, a `DTensor`; "" if it can.
+        self.beyond_aot = ""
 
 
 class ProgramText(ValueWalk[str]):

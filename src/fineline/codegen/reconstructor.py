@@ -25,6 +25,8 @@ from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
+from fineline.torch_facts.distributed_tensors import holds_masks, is_distributed, layout_of
+from fineline.torch_facts.tensor_backup import set_version
 from fineline.torch_facts.wrapper_subclasses import leaves_of, parts_of
 from fineline.tracing.plain_values import PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
@@ -107,6 +109,8 @@ class Reconstructor(ProgramText):
                 outputs.places.setdefault(storage, []).append(node)
             outputs.disowned = outputs.disowned or disowned(v)
             outputs.transformed = outputs.transformed or torch._C._functorch.is_functorch_wrapped_tensor(v)
+            if is_distributed(v):
+                outputs.beyond_aot = outputs.beyond_aot or self._beyond_aot(v)
             change = remake(v, self.trace.state.start.inference_mode, recorder.traits.leaves)
             if change is not None:
                 outputs.remade.append((node, change))
@@ -114,27 +118,47 @@ class Reconstructor(ProgramText):
                 self.fill_dict(f"{name}.__dict__", own)
         return name
 
+    def _beyond_aot(self, v: Tensor) -> str:
+        """Returns why AOTAutograd cannot give a `DTensor`; "" if it can."""
+        if holds_masks(v):
+            return "it returns a DTensor whose placements hold a mask, which AOTAutograd takes for a constant"
+        interp = self.trace.guards.interp
+        memory = interp.backing.memory
+        given = [memory(interp, src.value) for _, src in self.trace.recorder.inputs if is_distributed(src.value)]
+        alike = [layout_of(x) for x in given if storage_of(x) == storage_of(memory(interp, v))]
+        other = bool(alike) and layout_of(v) not in alike
+        return "it returns a view of a DTensor, which AOTAutograd makes by strides, and a DTensor takes none" if other else ""
+
     def _is_shared(self, v: Tensor) -> bool:
         """Returns whether only the graph's own tensor stands for ``v``, which the code has made: operators have written into it, or it has aliases."""
         recorder, wrappers, interp = self.trace.recorder, self.trace.containers.wrappers, self.trace.guards.interp
-        written, own = not wrappers.untouched(v), interp.backing.memory(interp, v)
-        if not recorder.known(v) or not (written or recorder.has_aliases(own)):
+        own = interp.backing.memory(interp, v)
+        written, aliased = wrappers.version(v, own) is not None, recorder.has_aliases(own)
+        if not recorder.known(v) or not (written or aliased):
             return False
         if wrappers.is_leaf(v):
             raise NotReconstructible(f"a {type(v).__name__} that the code has made as a leaf of autograd, and then used")
-        inputs = {storage_of(x) for _, src in recorder.inputs if is_a(src.value, Tensor) for x in leaves_of(interp.backing.memory(interp, src.value))}
-        if written and not inputs.isdisjoint(map(storage_of, leaves_of(own))):
-            # Compilers would give it other memory than the input's.
-            raise NotReconstructible(f"a {type(v).__name__} that the code has made of an input, and then written into")
+        of_inputs = {storage_of(x) for _, src in recorder.inputs if is_a(src.value, Tensor) for x in leaves_of(interp.backing.memory(interp, src.value))}
+        places = of_inputs.intersection(map(storage_of, leaves_of(own)))
+        if written and places and not aliased and not own.requires_grad and not v.is_inference():
+            # The graph writes into its inner tensors, which are all that it consists of.
+            return False
+        if not places.isdisjoint(recorder.writes.storages):
+            self.outputs.beyond_aot = f"it returns a {type(v).__name__} made of an input that it writes into, and AOTAutograd would give that other memory"
         return True
 
     def _made_wrapper(self, v: Any, making: tuple[list, dict[str, Any]]) -> str:
         """Makes a tensor of a wrapper subclass again as the captured code has made it, without its constructor."""
-        if not self.trace.containers.wrappers.untouched(v):
+        interp = self.trace.guards.interp
+        own = interp.backing.memory(interp, v)
+        version = self.trace.containers.wrappers.version(v, own)
+        if version is not None and (own.requires_grad or v.is_inference() or not self.trace.recorder.known(v)):
             raise NotReconstructible(f"a {type(v).__name__} that the code has made and then written into")
         args, kwargs = making
         name = self.statement(type(v).__name__, f"{self.constant(Tensor._make_wrapper_subclass, 'make')}({self.call(args, kwargs)})", v)
         fill_instance(self, name, v)
+        if version is not None:
+            self.lines.append(f"{self.constant(set_version, 'set_version')}({name}, {version})")
         return name
 
     def _set_attributes(self, v: Tensor) -> dict[str, Any]:

@@ -355,7 +355,9 @@ class ResidualWriter:
         # A graph that no backend gets runs as captured, with all its operators.
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
-        return graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes(), recorder.traits.reads_numbers)
+        own = graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes(), recorder.traits.reads_numbers)
+        own.beyond_aot = self.rebuild.outputs.beyond_aot
+        return own
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
         """Returns the callable for the graph, compiled in the state in which the graph begins."""
@@ -459,6 +461,9 @@ class ResidualWriter:
         except BackendFailed as e:
             if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
                 self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
+                return as_it_is(gm)
+            if self.rebuild.outputs.beyond_aot:
+                self.uncompiled = self.rebuild.outputs.beyond_aot
                 return as_it_is(gm)
             if is_a(e.__cause__, RuntimeError) and any(map(is_jagged, examples)):
                 # Some operators have only a kernel, and no form for compilers: for example the backward pass of a sum.

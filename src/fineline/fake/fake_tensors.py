@@ -36,6 +36,7 @@ from fineline.guards.facts import has_tangent
 from fineline.identity import AddressMap
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
+from fineline.torch_facts.distributed_tensors import holds_masks
 from fineline.torch_facts.releases import static_fake
 from fineline.torch_facts.spellings import OWN
 from fineline.torch_facts.thread_state import end_guards
@@ -310,8 +311,8 @@ class Fakes:
             raise NotFakeable(f"a tensor of class {type(t).__name__}")
         if on_fakes(t):
             return t
-        if not supported(t) or has_tangent(t):
-            raise NotFakeable(f"a tensor of class {type(t).__name__} that is nested, has symbolic sizes, or a tangent")
+        if not supported(t) or has_tangent(t) or holds_masks(t):
+            raise NotFakeable(f"a tensor of class {type(t).__name__} that is nested, has symbolic sizes, a tangent, or placements with a mask")
         symbolic, source = self.context(t)
         sizes, strides = self._jagged_sizes(t) if is_jagged(t) else (t.shape, t.stride())
         if symbolic is not None:

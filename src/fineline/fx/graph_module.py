@@ -28,6 +28,8 @@ class CapturedGraph(_LazyGraphModule):
     _describe: Callable[[], None] | None = None
     # Whether an operator reads a number in a tensor, of a graph captured on real values.
     reads_numbers = False
+    # Why AOTAutograd cannot give one of its outputs; "" if it can.
+    beyond_aot = ""
 
     def describe_with(self, describe: Callable[[], None] | None) -> None:
         """Sets the function that the first access to the graph calls; None: no function."""

@@ -29,12 +29,14 @@ class WrittenStorages:
 class KernelFacts:
     """Facts about the results of nodes that guards and fake tensors do not determine."""
 
-    __slots__ = ("layouts", "unmeasured", "untyped")
+    __slots__ = ("compositions", "layouts", "unmeasured", "untyped")
 
     def __init__(self) -> None:
         # Nodes whose results have sizes that no guard determines: a size that Python reads of them is valid for one call only.
         self.unmeasured: set[Node] = set()
         # Nodes that ran on fakes only: the kernels may refuse the types of their arguments.
         self.untyped: set[Node] = set()
+        # By the node of a library's operator: the operators that it has called on fakes.
+        self.compositions: dict[Node, Any] = {}
         # The memory layouts that the kernels give to results, as far as Python code has read them.
         self.layouts: dict[Node, Any] = {}

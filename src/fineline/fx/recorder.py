@@ -252,10 +252,22 @@ class Recorder:
     def unmeasure(self, out: Any) -> None:
         """Notes that no guard determines the sizes of ``out``, a result that was just recorded."""
         if is_a(out, Tensor):
-            made = self._nodes[out][1]
-            self.kernels.unmeasured.add(made[0] if type(made) is tuple else made)
+            self.kernels.unmeasured.add(self._origin(out))
         for _, _, item in _items(out):
             self.unmeasure(item)
+
+    def compose(self, out: Any, composition: Any) -> None:
+        """Notes which operators have made ``out``, a result of a library's operator that was just recorded."""
+        if is_a(out, Tensor):
+            self.kernels.compositions[self._origin(out)] = composition
+        for _, _, item in _items(out):
+            self.compose(item, composition)
+
+    def _origin(self, t: Any) -> Node:
+        """Returns the node whose result is ``t``, or contains it."""
+        made = self._nodes[t][1]
+        found: Node = made[0] if type(made) is tuple else made
+        return found
 
     def measured(self, t: Any) -> bool:
         """Returns whether the sizes of ``t`` follow from guarded facts."""
@@ -314,3 +326,4 @@ class Recorder:
 
     def forget(self) -> None:
         self._nodes.clear()
+        self.kernels.compositions.clear()

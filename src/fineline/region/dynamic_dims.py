@@ -25,7 +25,6 @@ from fineline.guards.source import Source, member_text
 from fineline.guards.steps import ACCESS, Step
 from fineline.kinds import is_a, is_wrapper_class, taken_as_it_is
 from fineline.policy.dim_marks import DIMS, Mark
-from fineline.torch_facts.distributed_tensors import is_distributed
 from fineline.torch_facts.wrapper_subclasses import InnerTensor, is_jagged
 from fineline.tracing.identity_guards import DequeLength
 from fineline.tracing.plain_values import LAZY
@@ -129,7 +128,7 @@ class DynamicDims:
         """Returns the sizes of a tensor that vary."""
         marks, held = _marks(src, t), is_a(t, torch.nn.Parameter)
         t = as_plain(t)
-        if not _has_symbolic_fake(t) or _in_processes(src, t):
+        if not _has_symbolic_fake(t):
             return {}
         held = held or _belongs_to_module(src)
         everything = self.dynamic and src.text() not in self._exact
@@ -161,8 +160,7 @@ class DynamicDims:
     def strides(self, src: Source, t: Tensor) -> frozenset[int]:
         """Returns the strides of a tensor that vary independently of its sizes."""
         t = as_plain(t)
-        varying = () if _in_processes(src, t) else self._strides.get(src.text(), ())
-        return frozenset([d for d in varying if d < t.dim() and not t.is_nested])
+        return frozenset([d for d in self._strides.get(src.text(), ()) if d < t.dim() and not t.is_nested])
 
     def number(self, src: Source, v: int | float) -> bool:
         """Returns whether the number ``v`` that comes from ``src`` varies."""
@@ -289,11 +287,6 @@ def _is_plain(t: Tensor) -> bool:
 
 def _has_symbolic_fake(t: Tensor) -> bool:
     return _is_plain(t) and t.layout is torch.strided and not t.is_nested
-
-
-def _in_processes(src: Source, t: Tensor) -> bool:
-    """Returns whether ``t`` is a `DTensor`, or a part of one: the sizes of both depend on each other and on the mesh."""
-    return is_distributed(t) or (src.parent is not None and is_distributed(src.parent.value))
 
 
 def _marks(src: Source, t: Tensor) -> Mapping[int, Mark]:

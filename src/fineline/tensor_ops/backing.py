@@ -49,7 +49,7 @@ class LiveBacking(Backing):
     def is_symbolic(self) -> bool:
         return False
 
-    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True, form: Callable | None = None) -> Any:
         """Runs an operator. Breaks the graph at an error that the guards do not imply and that the user's code handles."""
         unfaked = interp.lessons.graphs.no_fake_kernel
         if unfaked and getattr(fn, "__name__", "") in unfaked:
@@ -146,7 +146,7 @@ class FakeBacking(Backing):
     def is_symbolic(self) -> bool:
         return self._fakes.symbolic
 
-    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True, form: Callable | None = None) -> Any:
         """Runs an operator on fakes. Breaks the graph if it has no fake kernel, raises an error, or returns what depends on tensors' values."""
         name = getattr(fn, "__name__", str(fn))
         if name in interp.lessons.graphs.no_fake_kernel:
@@ -155,7 +155,7 @@ class FakeBacking(Backing):
             raise _unfaked(fn, args, kwargs, "gives a quantized tensor, which no fake tensor stands for")
         interp.eager.computing = True
         try:
-            result = self._fakes.run(FAKE_FORMS.get(fn, fn), args, kwargs)
+            result = self._fakes.run(form or FAKE_FORMS.get(fn, fn), args, kwargs)
             shape_env = self._fakes.mode.shape_env
             if born and shape_env is not None and shape_env.pending_fresh_unbacked_symbols:
                 if not interp.tensors.shapes(interp) and _open(result, interp.trace.symbols.places.leaves if interp.trace.symbols is not None else ()):

@@ -16,7 +16,9 @@ import torch
 from torch._ops import OpOverload
 from torch.library import _impls
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
+from fineline.identity import IdentityMap
 from fineline.kinds import is_a, is_wrapper_class
 from fineline.report.operator_counter import Tally
 from fineline.torch_facts.spellings import is_custom
@@ -104,6 +106,46 @@ class CompositeWatch:
     def _hears(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call" and called.__name__ in _READERS:
             self.foresight = Foresight.UNFORESEEN
+
+
+class Composition(TorchDispatchMode):
+    """Runs a composite operator on fakes, and records the operators that its code calls: they may run again on other tensors, and the code may not."""
+
+    def __init__(self, op: Any) -> None:
+        super().__init__()
+        self._op = op
+        self._calls: list[tuple[Any, Any, Any]] = []
+        self._given: Any = ()
+        self._result: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._given = args, kwargs
+        with self:
+            self._result = self._op(*args, **kwargs)
+        return self._result
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self._calls.append((func, (args, dict(kwargs or {})), out))
+        return out
+
+    def on(self, args: tuple, kwargs: dict[str, Any], plain: Callable[[Any], Any]) -> Any:
+        """Returns what these operators give on other tensors; raises KeyError if they use a tensor of unknown origin. ``plain``: gives numbers for symbols."""
+        made: IdentityMap[Any] = IdentityMap()
+
+        def take(fakes: Any, tensors: Any) -> None:
+            for fake, t in zip(tree_leaves(fakes), tree_leaves(tensors), strict=True):
+                if is_a(fake, torch.Tensor):
+                    made[fake] = t
+
+        def real(value: Any) -> Any:
+            return tree_map(lambda x: made[x] if is_a(x, torch.Tensor) else plain(x), value)
+
+        take(self._given, (args, kwargs))
+        for func, given, out in self._calls:
+            own, named = real(given)
+            take(out, func(*own, **named))
+        return real(self._result)
 
 
 class NumberWatch(CompositeWatch):

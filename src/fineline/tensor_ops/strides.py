@@ -28,6 +28,7 @@ from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import SYMBOLIC, holds, unknown
 from fineline.symbolic.floats import hint
 from fineline.tensor_ops.backing import computing
+from fineline.tensor_ops.composites import Composition
 from fineline.torch_facts.mutation import METADATA_NAMES
 from fineline.torch_facts.random_state import put_back, random_states, unmoved
 from fineline.torch_facts.wrapper_subclasses import is_wrapper, memory_of, parts_of
@@ -239,11 +240,17 @@ class Kernels:
             if value is None:
                 raise Unconfirmed("an input of the graph is not known yet")
             return _plain(value, self.sizes)
-        if node.op not in ("call_function", "call_method") or not computes(node):
+        composition: Composition | None = self.recorder.kernels.compositions.get(node)
+        if composition is None and (node.op not in ("call_function", "call_method") or not computes(node)):
             raise Unconfirmed(f"{getattr(node.target, '__name__', node.target)} may do more than compute, and can't run twice")
         args, kwargs = map_arg(node.args, env.__getitem__), map_arg(node.kwargs, env.__getitem__)
         if node.target is not getattr and any([is_wrapper(env[at]) for at in node.all_input_nodes]):
             raise Unconfirmed("it is computed by a tensor's class")
+        if composition is not None:
+            try:
+                return composition.on(args, kwargs, partial(_plain, sizes=self.sizes))
+            except KeyError:
+                raise Unconfirmed(f"{node.target} uses a tensor of its own") from None
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         fn: Any = node.target

@@ -26,7 +26,7 @@ from fineline.policy.selector import describe
 from fineline.symbolic.arithmetic import holds, settle_all
 from fineline.tables import is_replaced
 from fineline.tensor_ops import unbacked
-from fineline.tensor_ops.composites import CompositeWatch, NumberWatch
+from fineline.tensor_ops.composites import CompositeWatch, Composition, NumberWatch
 from fineline.tensor_ops.data_dependent_shapes import by_data, may_be_by_data, splits
 from fineline.tensor_ops.refused_writes import guard_writes, reads_what_it_writes, refusal, writes_over_itself
 from fineline.tensor_ops.requires_grad import dormant
@@ -35,7 +35,7 @@ from fineline.tensor_ops.speculation import settle_raising, writes_outside, writ
 from fineline.tensor_ops.symbolic_forms import form_of
 from fineline.tensor_ops.tensor_indices import numbers_in_tensors
 from fineline.torch_facts.callables import CallByReference
-from fineline.torch_facts.distributed_tensors import dispatch_state, draws, is_distributed, makes_masks
+from fineline.torch_facts.distributed_tensors import dispatch_state, draws, is_distributed, sets_states
 from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, changed_metadata, is_inplace
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, differing
@@ -132,7 +132,7 @@ def targets_of(fn: Any, args: Any, kwargs: dict | None) -> Any:
 class TensorOperator:
     """One call of an operator: the callable and arguments of the user's code, those of the run, and those of the node."""
 
-    __slots__ = ("args", "called", "fn", "fx_args", "fx_kwargs", "interp", "kwargs", "op", "sizes", "target", "targets", "untyped")
+    __slots__ = ("args", "called", "composition", "fn", "fx_args", "fx_kwargs", "interp", "kwargs", "op", "sizes", "target", "targets", "untyped")
 
     # The node's FX opcode and target, and the arguments that the operator writes into.
     op: str
@@ -144,9 +144,12 @@ class TensorOperator:
     sizes: Foresight
     # Whether the fake kernel may accept types that the real kernel refuses.
     untyped: bool
+    # The operators that a composite of a library has called on fakes.
+    composition: Composition | None
 
     def __init__(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> None:
         self.interp, self.fn, self.args, self.kwargs = interp, fn, args, kwargs
+        self.composition = None
         # A graph break names this call, not its replacement.
         self.called = fn, args, kwargs
 
@@ -248,8 +251,9 @@ class TensorOperator:
         interp = self.interp
         try:
             if self.sizes is Foresight.WATCHED:
+                self.composition = None if interp.backing.real else Composition(self.fn)
                 with CompositeWatch(may_be_by_data, not interp.backing.real) as watch:
-                    result = interp.backing.run(interp, self.fn, self.args, self.kwargs)
+                    result = interp.backing.run(interp, self.fn, self.args, self.kwargs, form=self.composition)
                 self.sizes = watch.foresight
             else:
                 result = run_on_backing(interp, self.fn, self.args, self.kwargs)
@@ -264,6 +268,8 @@ class TensorOperator:
         interp, known, mutated = self.interp, self.interp.tensors.known, self.interp.trace.recorder.writes.storages
         if self.sizes is Foresight.UNFORESEEN:
             interp.trace.recorder.unmeasure(result)
+        if self.composition is not None:
+            interp.trace.recorder.compose(result, self.composition)
         if self.fn in FOLDED and known.all_known(self.args, mutated) and not (interp.backing.may_be_symbolic and holds(self.args)):
             known.add(result, mutated, interp.backing.fold(interp, self.fn, self.args, self.kwargs))
         elif interp.backing.may_be_symbolic:
@@ -292,12 +298,11 @@ def _check_kernels(call: TensorOperator) -> None:
 def _check_distributed(call: TensorOperator) -> None:
     if not call.interp.trace.containers.wrappers.met:
         return
-    if not any([is_distributed(x) for a in call.all_args for x in (a if type(a) in (list, tuple) else (a,))]):
+    given = [x for a in call.all_args for x in (a if type(a) in (list, tuple) else (a,)) if is_distributed(x)]
+    if not given:
         return
-    if draws(call.fn, call.args, call.kwargs):
+    if draws(call.fn, call.args, call.kwargs) and any(map(sets_states, given)):
         raise call.graph_break("FL503", "draws random numbers for a DTensor, for which PyTorch sets the states of generators")
-    if makes_masks(call.fn, call.args, call.kwargs):
-        raise call.graph_break("FL503", "may give a DTensor whose placements hold a mask")
     guard_answer(call.interp.trace, dispatch_state, (), {}, dispatch_state())
 
 

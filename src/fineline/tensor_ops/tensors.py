@@ -40,7 +40,7 @@ from fineline.tensor_ops.strides import confirm, offset_of, reads_strides
 from fineline.tensor_ops.tensor_operator import TensorOperator, run_on_backing, targets_of
 from fineline.tensor_ops.torch_functions import NO_OVERRIDE, call_override, overridden, overrides
 from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
-from fineline.torch_facts.distributed_tensors import holds_masks
+from fineline.torch_facts.distributed_tensors import holds_masks, mask_buffers, own_masks
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
@@ -371,6 +371,8 @@ class TensorOps:
                 value = getattr(t, name)
                 if value is None or is_a(value, bool):
                     return value
+                if name == "_base" and (base := self._base(interp, value)) is not None:
+                    return base
                 raise GraphBreak(getattr, (t, name), None, "FL507", f".{name} of a tensor made in the captured code")
             value = getattr(t, name)
             if trace.mutations.slot_written(t, descr):
@@ -379,6 +381,13 @@ class TensorOps:
                 return value
             return trace.load(value, trace.guards.access(src, "member", descr, value))
         raise GraphBreak(getattr, (t, name), None, "FL502", f".{name} reads a tensor's values")
+
+    def _base(self, interp: Interp, found: Tensor) -> Tensor | None:
+        """Returns the tensor whose view a result of the graph is, with a guard that it is no view itself; None if the segment does not know it."""
+        base: Tensor = interp.backing.outside(found)
+        if not interp.trace.recorder.known(base) or (base in interp.trace.sources and self.attribute(interp, base, "_base", "source") is not None):
+            return None
+        return base
 
     def array_attribute(self, interp: Interp, a: Any, name: str) -> Any:
         """Returns an attribute of an array of the graph; NotImplemented for a method, and for what no array has."""
@@ -466,13 +475,21 @@ def _may_set_data(interp: Interp, t: Tensor, value: Any) -> bool:
 def note_wrappers(interp: Interp, given: Any) -> None:
     """Notes what the tensors of wrapper subclasses among an operator's results, or those that it wrote into, consist of."""
     if is_wrapper(given):
-        if holds_masks(given):
-            interp.fail("FL503", f"an operator gave a {type(given).__name__} whose placements hold a mask", True)
-        elif not interp.trace.note_result(given):
+        if holds_masks(given) and given not in interp.trace.containers.wrappers:
+            _note_masks(interp, given)
+        if not interp.trace.note_result(given):
             interp.fail("FL503", f"an operator replaced the inner tensors or the context of a {type(given).__name__}", True)
     elif is_a(given, (tuple, list)):
         for item in given:
             note_wrappers(interp, item)
+
+
+def _note_masks(interp: Interp, t: Tensor) -> None:
+    if not interp.backing.real:
+        own_masks(t)
+        return
+    for buffer in mask_buffers(t):
+        interp.trace.mutations.note_mask(buffer)
 
 
 def _rectangular(fn: Any, args: Any, kwargs: Any, sizes: Any) -> Any:

@@ -6,9 +6,11 @@ PyTorch imports the module with the class late, and so does this one.
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from fineline.kinds import is_a
 from fineline.tables import imported
@@ -16,6 +18,7 @@ from fineline.tables import imported
 MESH = "torch.distributed.device_mesh:DeviceMesh"
 _TYPES = "torch.distributed.tensor.placement_types:"
 _PLACEMENTS = frozenset({"Shard", "Replicate", "Partial", "_StridedShard"})
+_RANDOM = "torch.distributed.tensor._random"
 CLASS = "torch.distributed.tensor:DTensor"
 _DROPPING_NAMES = (
     "dropout dropout_ dropout1d dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
@@ -28,8 +31,6 @@ _DRAWING_NAMES = (
     "xavier_normal_"
 )
 _DRAWING = frozenset(_DRAWING_NAMES.split())
-# Operators that find rows by their numbers: each process has some of the rows.
-_MASKING = frozenset(["cross_entropy", "embedding", "embedding_bag", "gather", "index_select", "nll_loss", "nll_loss_nd", "take_along_dim"])
 # The base in C of all placements; none if PyTorch was built without processes.
 PLACEMENT: tuple[type, ...] = (torch._C._distributed.Placement,) if hasattr(torch._C, "_distributed") else ()
 
@@ -57,29 +58,77 @@ def is_placement_class(cls: type) -> bool:
 
 
 def holds_masks(t: Any) -> bool:
-    """Returns whether a `DTensor` has placements that hold more than its context says."""
+    """Returns whether a `DTensor` has placements that are no constants: an operator that looks up rows of a sharded table gives one that holds a mask."""
     return is_distributed(t) and not all(map(is_placement, t._spec.placements))
 
 
-def makes_masks(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Returns whether an operator's result may have a placement that holds a mask. PyTorch keeps the mask in a cache, even that of a run on fakes."""
-    name = getattr(fn, "__name__", "").partition(".")[0]
-    given = (*args, *(kwargs or {}).values())
-    return name in _MASKING and any([is_distributed(t) and any(map(_is_sharded, t._spec.placements)) for t in given])
+def mask_buffers(t: Any) -> list[Any]:
+    """Returns the objects in the placements of a `DTensor` that hold a mask, and count the operators that have left it."""
+    return [placement.mask_buffer for placement in t._spec.placements if hasattr(placement, "mask_buffer")]
 
 
-def _is_sharded(placement: Any) -> bool:
-    return bool(placement.is_shard() or hasattr(placement, "split_factor"))
+def own_masks(t: Any) -> None:
+    """Gives a `DTensor` that consists of fakes masks of its own: PyTorch keeps the placement in a cache, where the next operator finds its mask."""
+    spec = copy.copy(t._spec)
+    spec.placements = tuple([_with_own_mask(placement) for placement in spec.placements])
+    t._spec = spec
 
 
-def dispatch_state() -> tuple[bool, tuple[str, ...]]:
-    """Returns the state that decides how operators on a `DTensor` are computed: whether plain tensors are taken for replicas, and special handlers."""
+def _with_own_mask(placement: Any) -> Any:
+    buffer = getattr(placement, "mask_buffer", None)
+    if buffer is None:
+        return placement
+    own = copy.copy(buffer)
+    buffer.data, buffer.refcount = None, 0
+    return type(placement)(placement.reduce_op, own, placement.offset_shape, placement.offset_dim)
+
+
+def without_sizes(t: Any, context: Any) -> tuple:
+    """Returns the context of a `DTensor` without its sizes and strides: a guard on the tensor checks them, if they are those of its context."""
+    placements, meta, order, requires_grad = context
+    if meta is None:
+        return placements, None, order, requires_grad
+    # Operators give a torch.Size, AOTAutograd a tuple.
+    own = ([*map(_number, meta.shape)], [*map(_number, meta.stride)]) == layout_of(t)
+    return placements, meta.dtype, own, order, requires_grad
+
+
+def layout_of(t: Tensor) -> tuple[list, list]:
+    """Returns the sizes and the strides of a tensor, with expressions in place of symbols, whose comparison would be a guard."""
+    return [*map(_number, t.shape)], [*map(_number, t.stride())]
+
+
+def _number(n: Any) -> Any:
+    return n.node.expr if type(n) is torch.SymInt else n
+
+
+class DispatchState(NamedTuple):
+    """The state that decides how operators on a `DTensor` are computed.
+
+    ``replicas``: whether plain tensors are taken for replicas. ``handlers``: the operators with special handlers. ``tracks_states``: whether
+    draws of random numbers set the states of generators.
+    """
+
+    replicas: bool
+    handlers: tuple[str, ...]
+    tracks_states: bool
+
+
+def dispatch_state() -> DispatchState:
+    """Returns this thread's and this process's state."""
     handlers = imported(CLASS)._op_dispatcher._custom_op_handlers
-    return torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, handlers)))
+    tracker = getattr(imported(_RANDOM), "_rng_tracker", None)
+    return DispatchState(torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, handlers))), tracker is not None)
+
+
+def sets_states(t: Any) -> bool:
+    """Returns whether draws of random numbers for a `DTensor` set the states of generators, so that all ranks draw for the whole tensor."""
+    # On a CPU each rank draws for its own part, as for other tensors.
+    return t._spec.mesh.device_type != "cpu" or dispatch_state().tracks_states
 
 
 def draws(fn: Any, args: Any, kwargs: dict | None) -> bool:
-    """Returns whether an operator draws random numbers. Each draw on a `DTensor` may warn, and may set the states of generators."""
+    """Returns whether an operator draws random numbers."""
     name = getattr(fn, "__name__", "").partition(".")[0]
     if name == "scaled_dot_product_attention":
         return bool((kwargs or {}).get("dropout_p", args[4] if len(args) > 4 else 0.0))

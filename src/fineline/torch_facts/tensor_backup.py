@@ -8,6 +8,11 @@ from torch import Tensor
 from fineline.identity import IdentitySet
 
 
+def set_version(t: Tensor, version: int) -> None:
+    """Sets the version of a tensor, as the writes of other code would have left it."""
+    torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+
+
 def put_back_memory(storage: torch.UntypedStorage, before: torch.UntypedStorage) -> None:
     """Restores the length and the contents of a storage."""
     with torch._C._DisableTorchDispatch():

@@ -22,7 +22,7 @@ from torch.nested._internal.nested_tensor import NestedTensor, get_tensor_symint
 from fineline.bytecode.asynchronous import let_pass
 from fineline.identity import AddressMap
 from fineline.kinds import is_a, is_wrapper_class
-from fineline.torch_facts.distributed_tensors import holds_masks, is_mesh
+from fineline.torch_facts.distributed_tensors import is_mesh, without_sizes
 
 # Read a class, whatever its metaclass defines.
 _TYPE_DICT, _TYPE_MRO = [type.__dict__[name] for name in ("__dict__", "__mro__")]
@@ -84,8 +84,6 @@ def parts_of(t: Any) -> Parts:
     objects = tuple([(n, x) for n, x in given if not is_a(x, Tensor)])
     if not all([type(n) is str for n in names]) or not all([is_mesh(x) for _, x in objects]):
         raise NotTakenApart(f"a tensor of class {name}, whose __tensor_flatten__ names something that is not a tensor")
-    if objects and holds_masks(t):
-        raise NotTakenApart(f"a tensor of class {name}, whose placements hold a mask")
     inner = [(n, x) for n, x in given if is_a(x, Tensor)]
     if not inner:
         raise NotTakenApart(f"a tensor of class {name}, which has no inner tensors")
@@ -203,14 +201,15 @@ class SameParts:
     The context is copied, because code may change it in place. Raises `NotTakenApart` for one that does not equal its copy.
     """
 
-    def __init__(self, cls: Any, parts: Parts) -> None:
+    def __init__(self, t: Any, parts: Parts) -> None:
+        cls: Any = type(t)
         self._names = frozenset([*parts.names, *[name for name, _ in parts.objects]])
         self._objects = parts.objects
         self._own: Callable[[Any, Any], Any] | None = getattr(cls, "__metadata_guard__", None)
         try:
-            # The context of a DTensor consists of tuples of constants, and on fakes of symbols, which must not be copied.
-            self._context = parts.context if parts.objects else copy.deepcopy(parts.context)
-            equal = self._holds(parts.context)
+            # The context of a DTensor consists of tuples of constants, and of its sizes, which may be symbols.
+            self._context = without_sizes(t, parts.context) if parts.objects else copy.deepcopy(parts.context)
+            equal = self._holds(t, parts.context)
         except Exception as e:
             let_pass(e)
             equal = False
@@ -219,17 +218,13 @@ class SameParts:
 
     def __call__(self, t: Any) -> bool:
         names, context = t.__tensor_flatten__()
-        return self._names.issuperset(names) and len(names) == len(self._names) and self._holds(context) and all([getattr(t, n) is x for n, x in self._objects])
+        same = self._names.issuperset(names) and len(names) == len(self._names) and self._holds(t, context)
+        return same and all([getattr(t, n) is x for n, x in self._objects])
 
-    def _holds(self, context: Any) -> bool:
+    def _holds(self, t: Any, context: Any) -> bool:
         if self._objects:
-            # AOTAutograd gives a DTensor a tuple where operators give it a torch.Size.
-            return same_context(_as_tuples(self._context), _as_tuples(context))
+            return same_context(self._context, without_sizes(t, context))
         return bool(self._own(self._context, context)) if self._own is not None else same_context(self._context, context)
-
-
-def _as_tuples(a: Any) -> Any:
-    return tuple(map(_as_tuples, a)) if is_a(a, tuple) else a
 
 
 def same_context(a: Any, b: Any) -> bool:
@@ -301,10 +296,16 @@ class KnownParts:
         found = self._making.get(t)
         return None if found is None or found[0]() is not t else found[1:3]
 
-    def untouched(self, t: Tensor) -> bool:
-        """Returns whether no operator has written into ``t``, which the code has made: its attributes are all that it consists of."""
+    def version(self, t: Tensor, own: Tensor) -> int | None:
+        """Returns the version that writes of operators have given to ``t``, which the code has made; None if its attributes are all that it consists of.
+
+        ``own``: what stands for ``t`` in the capture. Another tensor than ``t`` counts from zero.
+        """
         _, _, kwargs, version = self._making[t]
-        return t.requires_grad == bool(kwargs.get("requires_grad")) and not t.is_inference() and t._version == version
+        if t.is_inference():
+            return -1
+        now: int = own._version if own is t else version + own._version
+        return None if now == version and own.requires_grad == bool(kwargs.get("requires_grad")) else now
 
     def is_leaf(self, t: Tensor) -> bool:
         """Returns whether the code has made ``t`` as a leaf of autograd, which compilers do not give as one."""
@@ -338,7 +339,7 @@ class KnownParts:
     def note(self, t: Tensor, parts: Parts) -> SameParts:
         """Notes the parts of ``t``; returns the check that it still has them, but for its inner tensors."""
         self.met = True
-        same = SameParts(type(t), parts)
+        same = SameParts(t, parts)
         attributes = {k: _Held(weakref.ref(v)) if is_a(v, Tensor) else v for k, v in t.__dict__.items()}
         self._known[t] = _Known(weakref.ref(t), [weakref.ref(x) for x in parts.tensors], same, attributes)
         return same

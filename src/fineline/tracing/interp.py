@@ -108,8 +108,8 @@ class Backing(Protocol):
     def is_symbolic(self) -> bool:
         """Returns whether some size or number is a symbol."""
 
-    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True) -> Any:
-        """Runs an operator, and returns its result. ``born``: new symbols are registered as sizes of the result."""
+    def run(self, interp: Interp, fn: Any, args: Any, kwargs: dict | None, born: bool = True, form: Callable | None = None) -> Any:
+        """Runs an operator, and returns its result. ``born``: new symbols are registered as sizes of the result; ``form``: runs on fakes instead."""
 
     def run_on_fakes(self, fn: Any, args: Any, kwargs: dict | None) -> Any:
         """Returns an operator's result on fakes, without an effect on the user's tensors; raises the operator's exceptions."""

@@ -116,6 +116,13 @@ class Met(NamedTuple):
         return self.found_again if self.verb == "reads" else self.written is not None and self.written.is_renewed(self.key)
 
 
+class Version(NamedTuple):
+    """The version of a tensor before the segment. ``plain``: it had no autograd history, and a write may give it one."""
+
+    number: int
+    plain: bool
+
+
 class DataWrites:
     """The assignments to ``.data`` of one tensor: what has its memory in the capture, its memory before the segment, and the values."""
 
@@ -267,9 +274,8 @@ class MutationLog:
         # The storages that operators write into, each with a copy, if an error may have to undo the writes. Storages instead of tensors, because
         # a tensor may have another storage when the writes are undone.
         self.storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
-        # The tensors that are written into, with their versions; and those that had no autograd history, because the write may give them one.
-        self.versions: IdentityMap[int] = IdentityMap()
-        self.plain: list[Tensor] = []
+        # The tensors that are written into.
+        self.versions: IdentityMap[Version] = IdentityMap()
         # Numbers that symbols replace for now: (container, key or index, original item, item with symbols).
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
         # Calls whose results come from one of the user's caches: (function, arguments, keyword arguments).
@@ -279,6 +285,8 @@ class MutationLog:
         self.ahead: list[tuple[Any, Any]] = []
         # The tensors whose ``.data`` is set.
         self.data: IdentityMap[DataWrites] = IdentityMap()
+        # The masks that operators on a `DTensor` have left for later ones: by the object that holds one, what this held before, and for how many.
+        self.masks: IdentityMap[tuple[Any, int]] = IdentityMap()
         # The hooks on tensors that are registered and removed.
         self.hooks = HookLog()
         self.settings = SettingsLog()
@@ -445,9 +453,13 @@ class MutationLog:
         """Notes the version of a tensor, which is about to change."""
         if t in self.versions or t.is_inference():
             return
-        self.versions[t] = t._version
-        if not t.requires_grad and not t._is_view():
-            self.plain.append(t)
+        self.versions[t] = Version(t._version, not t.requires_grad and not t._is_view())
+
+    def note_mask(self, buffer: Any) -> None:
+        """Notes that an operator has left a mask in ``buffer``, which has counted it."""
+        if buffer not in self.masks:
+            left = buffer.refcount - 1
+            self.masks[buffer] = (buffer.data if left else None, left)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -464,7 +476,8 @@ class MutationLog:
         self.storages, versions = later.storages | self.storages, later.versions.copy()
         versions.update(self.versions)
         self.versions = versions
-        self.plain += later.plain
+        for buffer, before in later.masks.items():
+            self.masks.setdefault(buffer, before)
 
     def undo_storages(self) -> None:
         """Restores the contents and versions of the tensors."""
@@ -473,15 +486,17 @@ class MutationLog:
         # Newest first: a view shares its version counter with its base.
         for t, version in reversed(self.versions.items()):
             # A backward pass of a graph from before the call may check the version.
-            torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+            torch._C._autograd._unsafe_set_version_counter((t,), (version.number,))
 
     def undo(self) -> None:
         """Restores the state before the segment."""
         with torch._C._DisableTorchDispatch():
             self._put_back_data()
         self.undo_storages()
-        for t in self.plain:
-            if t.requires_grad:
+        for buffer, (mask, count) in self.masks.items():
+            buffer.data, buffer.refcount = mask, count
+        for t, version in self.versions.items():
+            if version.plain and t.requires_grad:
                 t.detach_()
         # Before the slots: the count of handles is one, if the code has written to it.
         self.hooks.undo()
@@ -498,8 +513,8 @@ class MutationLog:
 
     def forget(self) -> None:
         """Drops all references: the traceback of an exception leads to this log, which would keep all written objects alive."""
-        tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.plain, self.replaced, self.hits, self.cached, self.ahead, self.seams)
-        for table in (*tables, self.class_attributes, self.data, self.hooks, self.settings):
+        tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.replaced, self.hits, self.cached, self.ahead, self.seams)
+        for table in (*tables, self.class_attributes, self.data, self.masks, self.hooks, self.settings):
             table.clear()
 
 

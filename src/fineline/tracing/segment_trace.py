@@ -22,7 +22,7 @@ from fineline.guards.source import GuardBuilder, Source
 from fineline.identity import AddressSet, IdentityMap
 from fineline.kinds import is_a, is_users_class, is_wrapper_class, taken_as_it_is
 from fineline.symbolic.arithmetic import SYMBOLIC
-from fineline.torch_facts.distributed_tensors import SamePlacement, is_placement
+from fineline.torch_facts.distributed_tensors import SamePlacement, holds_masks, is_placement
 from fineline.torch_facts.flattening import AttributeRead, attributes_read
 from fineline.torch_facts.thread_state import torch_function_state
 from fineline.torch_facts.wrapper_subclasses import (
@@ -202,7 +202,7 @@ class SegmentTrace:
     def _guard_parts(self, tensor: Tensor, src: Source) -> None:
         """Guards what a tensor of a wrapper subclass consists of. No operator in a graph gets one without this guard."""
         try:
-            if not supported(tensor):
+            if not supported(tensor) or holds_masks(tensor):
                 return
             parts = parts_of(tensor)
             if is_jagged(tensor) and not self.containers.wrappers.note_lengths(tensor):
@@ -307,6 +307,8 @@ class SegmentTrace:
             raise NotForGraph(f"a tensor of class {cls.__name__}, which each call creates")
         if not supported(t):
             raise NotForGraph(f"a tensor of class {cls.__name__} that is nested or has symbolic sizes")
+        if t not in wrappers and holds_masks(t):
+            raise NotForGraph(f"a {cls.__name__} from before the segment, whose placements hold a mask")
         if torch.is_grad_enabled() and wrappers.is_leaf(t):
             raise NotForGraph(f"a {cls.__name__}, made in the captured code, with which a history begins")
         try:

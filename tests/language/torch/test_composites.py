@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fineline
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 LIBRARY = torch.library.Library("tests_composites", "FRAGMENT")
 table = Table()
@@ -31,6 +31,8 @@ def counting(x: torch.Tensor) -> torch.Tensor:
 define("absmax(Tensor x) -> (Tensor, Tensor)", lambda x: (x.abs().amax(-1), torch.zeros(x.shape[0], dtype=torch.int32)))
 define("halves(Tensor x, int n) -> Tensor", lambda x, n: x[:, : x.shape[1] // n].contiguous())
 define("counted(Tensor x) -> Tensor", counting)
+define("turned(Tensor x) -> (Tensor, Tensor)", lambda x: ((x.t() * 2)[1:], x.softmax(0).view(-1)))
+define("counted_too(Tensor x) -> Tensor", lambda x: counting(x.sin()))
 define("nested(Tensor x) -> Tensor", lambda x: torch.ops.tests_composites.absmax(x)[0] + 1)
 define("padded(Tensor x) -> Tensor", lambda x: torch.nn.functional.pad(x, (0, x.dim())))
 define("products(Tensor x, Tensor y) -> Tensor", lambda x, y: (x @ y.T).softmax(-1))
@@ -61,6 +63,20 @@ def the_number_of_elements(x):
 def sizes_and_strides(x):
     y = torch.ops.tests_composites.halves(x, 2)
     return y * y.shape[1] + len(y) + y.size(0) + y.stride(0) + y.dim()
+
+
+@table.snippet(args=lambda place: (t(place, place + 3, 4),), calls=4, recompiles=(1,), max_graphs=2)
+def strides_of_other_sizes(x):
+    """The operators of the composite run on zeros, to see how their kernels lay out the result."""
+    y, z = torch.ops.tests_composites.turned(x)
+    w = torch.ops.tests_composites.nested(y)
+    return y * y.stride(1), y.is_contiguous(), z.is_contiguous(), w + 1 if w.is_contiguous() else w
+
+
+@table.snippet(args=lambda place: (t(place, place + 3, 4, grad=True),), calls=4, recompiles=(1,), max_graphs=2)
+def strides_with_gradients(x):
+    y, z = torch.ops.tests_composites.turned(x * 2)
+    return y * y.stride(1), z * 2 if z.is_contiguous() else z
 
 
 @table.snippet(max_graphs=1)
@@ -134,3 +150,16 @@ def test_a_profiler_hears_of_its_calls() -> None:
     finally:
         sys.setprofile(None)
     assert result == 1 and heard.count("tolist") == 2
+
+
+def test_the_code_of_a_composite_does_not_run_to_find_strides() -> None:
+    def step(x: torch.Tensor) -> Any:
+        y = torch.ops.tests_composites.counted_too(x)
+        return y + y.stride(0) if y.is_contiguous() else y
+
+    compiled = fineline.compile(step, backend="eager", dynamic=True)
+    RUNS.clear()
+    x = torch.randn(3, 4)
+    found = compiled(x)
+    # Once on fakes, and once in the program.
+    assert len(RUNS) == 2 and torch.equal(found, step(x)) and len(fineline.report(compiled).graphs) == 1

@@ -24,10 +24,13 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
+import fineline
 from tests.oracle import TWINS, Program, Table, check, t
 
 table = Table()
 # Eager code waits for the collectives where no dispatch mode sees it.
+# PyTorch warns of each draw on a CPU: on fakes, and when AOTAutograd traces, too.
+ON_REAL_TENSORS = ("captured", "reference", "borders", "limit1", "strict", "reported")
 WITHOUT_COUNTED = tuple(name for name in TWINS if name != "counted")
 MESHES: list[DeviceMesh] = []
 
@@ -172,17 +175,102 @@ def sequence_parallel() -> Any:
     return lambda x: module(x) + x, None
 
 
+# -- random numbers ------------------------------------------------------------------------------------------------------------
+@table.snippet(args=lambda place: (placed(place, Shard(0)).requires_grad_(),), max_graphs=1, twins=ON_REAL_TENSORS)
+def dropped(x: Any) -> Any:
+    return F.dropout(x * 2, 0.5) + 1, F.dropout(x, 0.5, training=False)
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1, backward=False, twins=ON_REAL_TENSORS)
+def drawn(x: Any) -> Any:
+    y = (x * 2).normal_()
+    return y + torch.rand_like(x), torch.bernoulli(x.sigmoid()), torch.randn_like(y), torch.rand(2)
+
+
+@table.program(args=lambda place: (t(place, 4, 3),), max_graphs=1, twins=ON_REAL_TENSORS)
+def drops_in_a_module() -> Any:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3))
+    module = parallelize_module(layers, MESHES[0], {"0": ColwiseParallel(use_local_output=False), "2": RowwiseParallel()})
+    return lambda x: module(x) * 2, None
+
+
+# -- tables of which each process has some rows --------------------------------------------------------------------------------
+def looked_up(place: int) -> tuple:
+    return placed(place, Shard(0)).requires_grad_(), DTensor.from_local(torch.arange(2) + place, MESHES[0], [Replicate()])
+
+
+@table.snippet(args=looked_up, max_graphs=1, twins=WITHOUT_COUNTED)
+def embedding_of_shards(x: Any, index: Any) -> Any:
+    return F.embedding(index, x).redistribute(placements=[Replicate()]) + 1, index * 2
+
+
+@table.snippet(args=looked_up, max_graphs=1, twins=WITHOUT_COUNTED)
+def rows_of_shards(x: Any, index: Any) -> Any:
+    rows = torch.index_select(x, 0, index)
+    return rows.placements != x.placements, rows * 2, x.gather(0, index.unsqueeze(1)).full_tensor()
+
+
+@table.snippet(args=looked_up, breaks=True, twins=WITHOUT_COUNTED)
+def rows_at_a_graph_break(x: Any, index: Any) -> Any:
+    y = F.embedding(index, x * 2)
+    print("here")
+    return y.redistribute(placements=[Replicate()]) + 1
+
+
+@table.program(args=lambda place: (torch.arange(4) + place,), max_graphs=1, twins=WITHOUT_COUNTED)
+def embedding_in_a_module() -> Any:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Embedding(8, 3), nn.Linear(3, 4))
+    module = parallelize_module(layers, MESHES[0], {"0": RowwiseParallel(input_layouts=Replicate()), "1": ColwiseParallel()})
+    return lambda x: module(x) * 2, module
+
+
+# -- sizes that vary -----------------------------------------------------------------------------------------------------------
+def lengths(*placements: Any) -> Callable[[int], tuple]:
+    """Returns arguments of another length in each call."""
+    return lambda place: (DTensor.from_local(t(place, 3 + place, 4), MESHES[0], placements),)
+
+
+@table.snippet(args=lengths(Shard(0)), calls=4, recompiles=(1,), max_graphs=2)
+def other_lengths(x: Any) -> Any:
+    y = (x * 2).reshape(x.shape[0] * 4)
+    return y, x.sum(1) + len(x), x.to_local() * x.to_local().shape[0]
+
+
+@table.snippet(args=lengths(Replicate()), calls=4, recompiles=(1,), max_graphs=2)
+def other_lengths_on_all(x: Any) -> Any:
+    return x @ x.t(), x.redistribute(placements=[Shard(1)]), x.full_tensor() + 1
+
+
+@table.snippet(args=lengths(Replicate()), calls=4, recompiles=(1, 2, 3), max_graphs=4)
+def other_lengths_in_parts(x: Any) -> Any:
+    """Whether all parts are equally long is asked of the sizes."""
+    y = x.redistribute(placements=[Shard(0)])
+    return y * 2, y.to_local() + 1, (y * x).sum()
+
+
+@table.snippet(args=lengths(Shard(0)), calls=4, recompiles=(1, 2, 3), max_graphs=3)
+def length_that_decides(x: Any) -> Any:
+    return x + 1 if x.shape[0] % 4 else x - 1
+
+
+@table.snippet(args=lengths(Shard(0)), calls=4, recompiles=(1,), max_graphs=2, backward=False)
+def views_of_other_lengths(x: Any) -> Any:
+    return x.t(), x[0], x.detach(), x
+
+
+@table.program(args=lambda place: (t(place, 3 + place, 3),), calls=4, recompiles=(1,), max_graphs=2, twins=WITHOUT_COUNTED)
+def batches_of_other_lengths() -> Any:
+    module = parallelize_module(two_layers(), MESHES[0], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return lambda x: module(x) * 2, None
+
+
 # -- what breaks the graph -----------------------------------------------------------------------------------------------------
 @table.program(args=lambda place: (t(place),), breaks=True, backward=False)
 def distribution() -> Any:
     mesh = MESHES[0]
     return lambda x: (distribute_tensor(x * 2, mesh, [Shard(0)]) + 1, ones(2, 3, device_mesh=mesh, placements=[Replicate()])), None
-
-
-@table.snippet(args=lambda place: (placed(place, Shard(0)), torch.arange(2)), breaks=True, min_graphs=0)
-def embedding_of_shards(x: Any, index: Tensor) -> Any:
-    placed_index = DTensor.from_local(index, x.device_mesh, [Replicate()])
-    return F.embedding(placed_index, x).redistribute(placements=[Replicate()])
 
 
 @table.snippet(args=lambda place: (placed(place, Replicate()), t(place)), breaks=True)
@@ -208,3 +296,37 @@ def spec_of_a_result(x: Any) -> Any:
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_rows_that_are_returned(backend: str) -> None:
+    """The caller takes the mask away, without which the next lookup would have to compare its own."""
+    fast = fineline.compile(lambda x, index: (x * 2, F.embedding(index, x)), backend=backend)
+    for place in range(3):
+        x, index = looked_up(place)
+        y, rows = fast(x, index)
+        found = rows.redistribute(placements=[Replicate()])
+        expected = F.embedding(index, x).redistribute(placements=[Replicate()])
+        assert torch.equal(found.to_local(), expected.to_local()) and torch.equal(y.to_local(), (x * 2).to_local())
+    left = [event.reason for event in fineline.report(fast).events if event.id == "FL435"]
+    assert [("a mask" in reason) for reason in left] == [True] * (backend != "eager")
+    assert len(fineline.report(fast).graphs) == 1
+
+
+def test_draws_that_set_the_states_of_generators_break_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tracker:
+        distribute_region_enabled = False
+
+    def step(x: Any) -> Any:
+        return F.dropout(x * 2, 0.5) + 1
+
+    fast, x = fineline.compile(step, backend="eager"), placed(0, Shard(0))
+    fast(x)
+    assert len(fineline.report(fast).graphs) == 1
+    monkeypatch.setattr(torch.distributed.tensor._random, "_rng_tracker", Tracker())
+    results = []
+    for run in (fast, fast, step):
+        torch.manual_seed(0)
+        results.append(run(x).to_local())
+    assert torch.equal(results[0], results[2]) and torch.equal(results[1], results[2])
+    assert [event.id for event in fineline.report(fast).events if event.kind == "break"] == ["FL503"]

@@ -300,6 +300,38 @@ def views_of_two(x: Any) -> Any:
     return z, y, y[0], z[0], y[1]
 
 
+@table.snippet(args=lambda place: (t(place),), options=FULL, max_graphs=1, backward=False)
+def made_of_an_input_and_written_into(x: Any) -> Any:
+    y, z = TwoTensor(x, x * 2), TwoTensor(x + 1, x)
+    y.add_(1)
+    a = y.a + 1
+    y.mul_(z)
+    return y, a, z
+
+
+@table.snippet(args=lambda place: (t(place),), options=FULL, max_graphs=1, backward=False)
+def made_of_an_input_and_written_in_place(x: Any) -> Any:
+    y = TwoTensor(x, x)
+    y[0] = 3
+    return y, x + 1
+
+
+@table.snippet(args=lambda place: (t(place),), max_graphs=1, backward=False)
+def made_of_an_input_written_into_and_viewed(x: Any) -> Any:
+    y = TwoTensor(x, x * 2)
+    y.add_(1)
+    return y, y[0]
+
+
+@table.snippet(args=lambda place: (t(place), t(place)), max_graphs=1, backward=False)
+def made_of_inputs_that_are_written_into(x: Any, z: Any) -> Any:
+    x.add_(1)
+    y, w = TwoTensor(x, x * 2), TwoTensor(z, z * 2)
+    v = w[0]
+    z.mul_(2)
+    return y, y[0], w, v
+
+
 @table.snippet(args=lambda place: (t(place),), breaks=True, recompiles=(1,), backward=False, min_graphs=0, twins=KEPT)
 def a_view_across_a_graph_break(x: Any) -> Any:
     y = TwoTensor(x, x + 1)

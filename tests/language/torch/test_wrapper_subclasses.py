@@ -206,6 +206,23 @@ def view_written(x: Any) -> Any:
     return x.a + 1, x
 
 
+@table.snippet(args=twos(), max_graphs=1)
+def base_of_a_view(x: Any) -> Any:
+    y, made = x.view(12), TwoTensor(x.a * 1, x.b * 2)
+    z = made.view(12)
+    return y._base is x, z._base is made, y._base + z._base, z[0]._base is made, (x * 2)._base
+
+
+@table.snippet(
+    args=lambda place: (t(place) if place % 2 else t(place)[:], two(place) if place % 2 else two(place)[:]),
+    recompiles=(1,), must_recompile=True, calls=4, breaks=True, backward=False, min_graphs=0,
+)  # fmt: skip
+def base_of_a_view_of_what_may_be_one(x: Any, y: Any) -> Any:
+    """The base of a view is no view."""
+    v, w = x.view(12), y.view(12)
+    return v._base is x, w._base is y, v + 1, w + 1
+
+
 @table.snippet(args=twos())
 def inner_of_a_view_written(x: Any) -> Any:
     x.view(12).a.mul_(3)

@@ -24,6 +24,7 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_call
+from fineline.torch_facts.distributed_tensors import holds_masks
 from fineline.torch_facts.wrapper_subclasses import is_wrapper
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY
@@ -171,6 +172,8 @@ class Bodies:
         given: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
             if is_a(leaf, Tensor):
+                if holds_masks(leaf):
+                    raise NotCapturable("it gives a DTensor whose placements hold a mask")
                 if not rules.holds_wrappers or not is_wrapper(leaf):
                     self.twin(leaf)
                 given[i] = self._node(recorder, leaf)
