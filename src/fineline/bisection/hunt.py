@@ -168,6 +168,12 @@ class Hunt:
 
     def go(self) -> Bisection:
         """Returns the result of the hunt."""
+        try:
+            return self._go()
+        except Flaky as e:
+            return self._end("flaky", str(e))
+
+    def _go(self) -> Bisection:
         plain, first = self._run(NOTHING), self._run(EVERYTHING)
         verdicts = [plain.verdict, self._run(NOTHING).verdict if not plain.verdict.right else plain.verdict]
         if verdicts[0].kind != verdicts[1].kind:
@@ -180,10 +186,7 @@ class Hunt:
         if first.verdict.right:
             return self._end("right", "")
         self._kind = first.verdict.kind
-        try:
-            return self._find(first)
-        except Flaky as e:
-            return self._end("flaky", str(e))
+        return self._find(first)
 
     def _end(self, status: Status, fault: str, culprits: Sequence[Culprit] = (), rules: Sequence[EagerRule] = ()) -> Bisection:
         return Bisection(status, fault, tuple(culprits), tuple(rules), tuple(self._runs), self._what)
@@ -206,12 +209,17 @@ class Hunt:
             else:
                 # It shows under the rule that keeps the fewest operators eager: the next one is for more of them.
                 del known.rules[:1]
-            rules = [rule for known in kept for rule in known.rules[:1]]
-            if len(rules) < len(kept):
+            while kept[-1].rules:
+                rules = [rule for known in kept for rule in known.rules[:1]]
+                wrong = self._run(EVERYTHING, rules)
+                if wrong.verdict.right:
+                    return self._mended(first, [known.culprit for known in kept], rules)
+                if wrong.graphs:
+                    break
+                # The rule is wrong for the program, which has not run.
+                del kept[-1].rules[:1]
+            if not all(known.rules for known in kept):
                 break
-            wrong = self._run(EVERYTHING, rules)
-            if wrong.verdict.right:
-                return self._mended(first, [known.culprit for known in kept], rules)
             self._kind = wrong.verdict.kind
         return self._end("found", first.verdict.text, [known.culprit for known in kept])
 
@@ -227,7 +235,7 @@ class Hunt:
 
     def _narrow(self, wrong: Run, rules: Sequence[EagerRule]) -> Culprit:
         """Narrows the fault of a run down: to graphs, to calls of functions in one of them, to operators in these."""
-        self._runner.plan(f"about {self.most_runs(wrong.graphs)} more runs")
+        self._runner.plan(f"at most {most_runs(wrong.graphs)} more runs, if one operator is wrong")
         graphs = needed_together(len(wrong.graphs), lambda some: self._shows(Candidate(some), rules))
         number = graphs[-1]
         only = self._run(Candidate(frozenset(graphs), cut=number), rules)
@@ -245,12 +253,14 @@ class Hunt:
         begin, end = shortest_stretch(_bounds(found, begin, end, by_call=False), shows)
         return _culprit(number, graphs, found, begin, end)
 
-    def most_runs(self, graphs: Sequence[GraphFacts]) -> int:
-        """Returns how many runs one culprit takes, if one graph and one operator are at fault."""
-        largest = max(graphs, key=lambda graph: len(graph.operators))
-        calls = len({operator.call for operator in largest.operators})
-        in_call = max(sum(operator.call == call for operator in largest.operators) for call in range(calls))
-        return most_tests(len(graphs)) + 2 + 2 * (most_tests(calls) + most_tests(in_call)) + 2
+
+def most_runs(graphs: Sequence[GraphFacts]) -> int:
+    """Returns how many runs it takes at most to find one operator, if that is wrong by itself and there is a rule for it."""
+    found = 0
+    for graph in graphs:
+        stretches = [len(list(same)) for _, same in itertools.groupby([operator.call for operator in graph.operators])]
+        found = max(found, 2 * (most_tests(len(stretches)) + most_tests(max(stretches, default=1))))
+    return most_tests(len(graphs)) + 2 + found + 2
 
 
 def _said(verdict: Verdict) -> str:

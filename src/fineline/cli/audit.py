@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import sysconfig
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fineline.cli.forked_run import run_in_copy
+from fineline.cli.forked_run import failure_line, run_in_copy
 from fineline.refusals import REFUSALS
 
 if TYPE_CHECKING:
@@ -36,9 +35,7 @@ class Outcome:
 
     def failure(self) -> str:
         """Returns the line on stderr with the failure: the first of the last refusal, or else the last line; "" without a failure."""
-        lines = [line for line in self.errors.decode(errors="replace").splitlines() if line.strip()] if self.status else []
-        refusals = [line for line in lines if re.match(r"[\w.]+: FL\d+: ", line)]
-        return (refusals or lines or [""])[-1].removeprefix("fineline.errors.")
+        return failure_line(self.errors) if self.status else ""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,13 @@ from typing import Any
 
 from fineline.api import set_policy
 from fineline.cli.event_log import Heard, graph_code
+from fineline.cli.suspect_run import SuspectRun
 from fineline.errors import BadRule
 from fineline.install import install
 from fineline.ledger.findings import Findings
 from fineline.policy.files import PolicyFile
 from fineline.policy.marks import MARKS
+from fineline.policy.policy import Policy
 from fineline.policy.rule import Rule
 from fineline.policy.selector import Selector
 from fineline.region.options import Breaks
@@ -48,6 +50,7 @@ _EXPLAINING = frozenset({"graph", "program", "rules", "tree"})
 class RunOptions:
     """The options of a run: the policy's file, the breaks, a rule to leave out, and the folders in which other processes write
     their events and the names in the policy that they do not know. ``explains``: whether a report is wanted, and not only a ledger.
+    ``suspects``: the folder with the part of the graphs that is compiled, for a bisection.
     """
 
     policy: str | None = None
@@ -56,6 +59,7 @@ class RunOptions:
     events: str | None = None
     waiting: str | None = None
     explains: bool = False
+    suspects: str | None = None
 
     def pass_on(self) -> None:
         """Puts the options into the environment of the Python processes that this process starts."""
@@ -74,11 +78,19 @@ def join() -> None:
         set_policy(file.policy(early=True))
         if options.waiting is not None:
             Waiting(file, Path(options.waiting)).begin()
+    if options.suspects is not None:
+        add_policy(SuspectRun(Path(options.suspects)).begin())
     install(breaks=options.breaks)
     if options.events is not None:
         relay = Relay(Path(options.events), options.explains)
         relay.begin()
         LISTENERS.all = (*LISTENERS.all, relay.hear)
+
+
+def add_policy(more: Policy) -> None:
+    """Adds rules to those of the process."""
+    before = set_policy(None)
+    set_policy(more if before is None else before | more)
 
 
 class Waiting:
