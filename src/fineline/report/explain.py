@@ -18,7 +18,7 @@ from fineline.stacks import folded, has_callers
 SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not traced into", "skipped"), ("captured again", "recompile"),
     ("captured for an equal callable", "shared"),
-    ("limits", "limit"), ("raised", "raised"),
+    ("limits", "limit"), ("raised", "raised"), ("compared with eager code", "shadow"),
 )  # fmt: skip
 
 # Calls that the text shows; a large model makes hundreds.
