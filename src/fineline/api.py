@@ -285,7 +285,7 @@ def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | Non
     marks = [mark for mark in MARKS if not region.reports.fired[mark]]
     return Explanation(
         region.name, list(region.reports.events), list(region.graphs.graphs), region.guards(), [s.source for s in region.segments()], ran,
-        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds,
+        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds, costs=region.watch.costs.settled() if region.watch.costs else (),
     )  # fmt: skip
 
 

@@ -177,12 +177,12 @@ def _judge(command: list[str], main: Callable[[], None]) -> tuple[Audit, list[Ve
 
 
 def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
-    table = Table("rule", "declared at", "fired", "verdict")
+    table = Table("rule", "declared at", "fired", "verdict", "costs or saves")
     for column in table.columns:
         column.overflow = "fold"
     for verdict in verdicts:
         rule = verdict.rule
-        table.add_row(f"{rule['verb']}({rule['selector']})", rule["place"], str(rule["times"]), verdict.text)
+        table.add_row(f"{rule['verb']}({rule['selector']})", rule["place"], str(rule["times"]), verdict.text, str(verdict.cost) if rule["times"] else "")
     console = Console()
     console.print(table)
     base = checked.base

@@ -32,6 +32,7 @@ from fineline.policy.policy import Policy
 from fineline.policy.rule import Rule
 from fineline.policy.selector import Selector
 from fineline.region.options import Breaks
+from fineline.report.costs import BreakCost
 from fineline.report.events import LISTENERS, Detail, Event, ShownRule
 from fineline.report.output import write_report
 from fineline.report.streams import STREAMS
@@ -279,7 +280,8 @@ def _packed(event: Event) -> dict[str, object]:
         return {**facts, "source": event.detail["source"], "guards": event.detail["guards"](), "code": graph_code(event)}
     if event.kind == "tree":
         tree = event.detail["tree"]
-        return {**facts, "tree": tree and tree().as_dict(), "ran": event.detail["ran"], "of": event.detail["of"]}
+        costs = [cost.as_dict() for cost in event.detail["costs"]()] if "costs" in event.detail else []
+        return {**facts, "tree": tree and tree().as_dict(), "ran": event.detail["ran"], "of": event.detail["of"], "costs": costs}
     if event.kind == "rules":
         fired = event.detail["fired"]
         return {**facts, "counter": id(fired), "fired": [(_packed_rule(rule), times) for rule, times in list(fired.items())]}
@@ -295,7 +297,8 @@ def _unpacked(facts: Any, counters: dict[int, Counter[ShownRule]]) -> Event:
     elif known["kind"] == "tree":
         tree = facts["tree"] and Node.from_dict(facts["tree"])
         ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])
-        detail = {"tree": (lambda: tree) if tree else None, "ran": ran, "of": facts["of"]}
+        costs = [BreakCost.from_dict(cost) for cost in facts["costs"]]
+        detail = {"tree": (lambda: tree) if tree else None, "ran": ran, "of": facts["of"], "costs": lambda: costs}
     elif known["kind"] == "rules":
         # One counter for each region; each event contains its state at that time.
         counter = counters.setdefault(facts["counter"], Counter())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
 from fineline.refusals import REFUSALS
+from fineline.report.costs import BreakCost
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace
 
@@ -69,6 +70,8 @@ class Detail(TypedDict, total=False):
     # A function that returns the calls of a region, the id of the region's reports, and its operators by outcome.
     tree: Callable[[], Node] | None
     of: int
+    # A function that returns what the graph breaks of a watched region have cost so far.
+    costs: Callable[[], list[BreakCost]]
     ran: Counter[str] | None
 
 
