@@ -26,6 +26,7 @@ from fineline.report.differences import first_difference
 
 # A call is made again while it captures: the capturing call runs the operators one by one.
 MOST_CALLS = 4
+_GRADIENTS = "the gradients"
 
 
 class Outcome(NamedTuple):
@@ -58,12 +59,11 @@ class CallRunner:
     def judged_eagerly(self) -> Bisection | None:
         """Returns the result if eager code itself is wrong, or not the same each time; None if it may be relied on."""
         what = f"the result of {self.name}"
-        one, two = self._judged(self._eager, []), self._judged(again := self._outcome(self._fn), [])
+        one, two = self._judged(self._eager), self._judged(self._outcome(self._fn))
         if one.kind != two.kind:
             said = (one.text or "right", two.text or "right")
             fault = "in eager code it says {}, and then {}".format(*said) if self._check is not None else f"two eager calls differ: {two.text}"
             return Bisection("flaky", fault, what=what)
-        del again
         return None if one.right else Bisection("eager", one.text, what=what)
 
     def plan(self, text: str) -> None:
@@ -85,9 +85,9 @@ class CallRunner:
         for _ in range(MOST_CALLS):
             programs = _programs(region)
             outcome = self._outcome(call)
-            if suspects.failures or outcome.error is not None or programs == _programs(region):
+            if suspects.refusals or suspects.failures or outcome.error is not None or programs == _programs(region):
                 break
-        return Run(candidate, tuple(rules), self._judged(outcome, suspects.failures), tuple(suspects.graphs))
+        return Run(candidate, tuple(rules), self._judged(outcome, suspects), tuple(suspects.graphs))
 
     def _outcome(self, call: Callable) -> Outcome:
         """Makes a call, and goes backward through what it returns; returns what this has done."""
@@ -102,18 +102,20 @@ class CallRunner:
             error = e.with_traceback(None)
         given = (args, kwargs)
         left = {
-            "the result": _kept(value), "the arguments": _kept(given), "the arguments' gradients": _kept(_gradients(given)),
-            "the modules": self._world.outcome(),
+            "the result": _kept(value), "the arguments": _kept(given), "the modules' tensors": self._world.tensors(),
+            _GRADIENTS: [*_kept(_gradients(given)), *self._world.gradients()],
         }  # fmt: skip
         self._world.put_back()
         return Outcome(value if self._check is not None else None, error, left)
 
-    def _judged(self, outcome: Outcome, failures: Sequence[Exception]) -> Verdict:
-        error = failures[0] if failures else outcome.error
+    def _judged(self, outcome: Outcome, suspects: Suspects | None = None) -> Verdict:
+        refusals, failures = (suspects.refusals, suspects.failures) if suspects is not None else ([], [])
+        error = [*refusals, *failures, outcome.error][0]
         expected = self._eager.error
         if isinstance(error, BackendFailed) and isinstance(error.__cause__, Exception):
             error = error.__cause__
-        if error is not None and type(error) is not type(expected):
+        # The code of a graph may raise what eager code raises; a backend may not.
+        if error is not None and (refusals or type(error) is not type(expected)):
             return Verdict(f"raises {type(error).__name__}", f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}")
         if error is None and expected is not None:
             return Verdict("raises nothing", f"it does not raise {type(expected).__name__}, which eager code raises")
@@ -121,7 +123,9 @@ class CallRunner:
             return self._checked(outcome)
         for part, kept in self._eager.left.items():
             exact = self._exact.get(part) if self._exact is not None else None
-            found = first_difference(kept, outcome.left[part], exact, part)
+            # A gradient that is zero but for rounding has the size of the roundings of the others.
+            scale = _largest(kept) if part == _GRADIENTS else 0.0
+            found = first_difference(kept, outcome.left[part], exact, part, scale)
             if found is not None:
                 return Verdict("differs", str(found))
         return Verdict()
@@ -167,6 +171,12 @@ def _kept(value: Any) -> Any:
 
 def _gradients(value: Any) -> list[Tensor | None]:
     return [v.grad for v in tree_leaves(value) if isinstance(v, Tensor) and v.is_leaf]
+
+
+def _largest(gradients: Sequence[Tensor | None]) -> float:
+    """Returns the largest number of all gradients; infinite ones do not count."""
+    finite = [g[g.isfinite()].abs() for g in gradients if g is not None and g.layout is torch.strided]
+    return max([float(g.max()) for g in finite if g.numel()], default=0.0)
 
 
 def _go_backward(value: Any) -> None:

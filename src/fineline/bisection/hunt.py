@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from fineline.bisection.facts import CallPlace, GraphFacts, Operator
-from fineline.bisection.rules import EagerRule, policy_of, policy_text, rules_for
+from fineline.bisection.rules import EagerRule, keeps, policy_of, policy_text, rules_for
 from fineline.bisection.search import most_tests, needed_together, shortest_stretch
 from fineline.bisection.suspects import EVERYTHING, NOTHING, Candidate
 from fineline.policy.policy import Policy
@@ -65,6 +65,8 @@ class Culprit:
     graphs: tuple[int, ...]
     operators: tuple[Operator, ...]
     between: int = 0
+    # Whether it is one of the operators, between which the graph is not cut.
+    is_one_of: bool = False
 
     def alike(self, other: Culprit) -> bool:
         """Returns whether the two are the same operators at the same places."""
@@ -94,7 +96,12 @@ class Culprit:
 
     def __str__(self) -> str:
         names = [operator.name or "an operator" for operator in self.operators]
-        lines = [names[0] if len(names) == 1 else f"{' and '.join(names)} together" + (f", with {self.between} between them" if self.between else "")]
+        if len(names) == 1:
+            lines = names
+        elif self.is_one_of:
+            lines = [f"one of {', '.join(names)}, between which the graph is not cut"]
+        else:
+            lines = [f"{' and '.join(names)} together" + (f", with {self.between} between them" if self.between else "")]
         places = dict.fromkeys([operator.place for operator in self.operators if operator.place is not None])
         lines += [f"  in {place.function}, {place.file}:{place.line}" for place in places]
         lines += [f"  module {self.module}"] if self.module else []
@@ -153,6 +160,12 @@ class _Kept:
     culprit: Culprit
     rules: list[EagerRule]
 
+    def choose(self, rule: EagerRule) -> None:
+        """Puts a rule in force; of the operators, those that it is about are the culprit."""
+        self.rules = [rule]
+        chosen = tuple([operator for operator in self.culprit.operators if keeps(rule, operator)])
+        self.culprit = replace(self.culprit, operators=chosen, is_one_of=len(chosen) > 1)
+
 
 class Flaky(Exception):
     """Two runs of one kind have different verdicts."""
@@ -202,14 +215,21 @@ class Hunt:
         for _ in range(MOST_ATTEMPTS):
             rules = [rule for known in kept for rule in known.rules[:1]]
             culprit = self._narrow(wrong, rules)
-            known = next((known for known in kept if known.culprit.alike(culprit)), None)
-            if known is None:
+            current = next((known for known in kept if known.culprit.alike(culprit)), None)
+            if current is None:
                 # Of several faults, this is another one.
-                kept.append(_Kept(culprit, rules_for(culprit.operators, wrong.graphs, self._runner.may)))
+                current = _Kept(culprit, rules_for(culprit.operators, wrong.graphs, self._runner.may))
+                kept.append(current)
             else:
                 # It shows under the rule that keeps the fewest operators eager: the next one is for more of them.
-                del known.rules[:1]
-            while kept[-1].rules:
+                del current.rules[:1]
+            for rule in current.rules if culprit.is_one_of else ():
+                # Which operator it is shows by the rule that mends it.
+                others = [known.rules[0] for known in kept if known is not current]
+                if self._run(EVERYTHING, [*others, rule]).verdict.right:
+                    current.choose(rule)
+                    break
+            while current.rules:
                 rules = [rule for known in kept for rule in known.rules[:1]]
                 wrong = self._run(EVERYTHING, rules)
                 if wrong.verdict.right:
@@ -217,8 +237,8 @@ class Hunt:
                 if wrong.graphs:
                     break
                 # The rule is wrong for the program, which has not run.
-                del kept[-1].rules[:1]
-            if not all(known.rules for known in kept):
+                del current.rules[:1]
+            if not current.rules:
                 break
             self._kind = wrong.verdict.kind
         return self._end("found", first.verdict.text, [known.culprit for known in kept])
@@ -235,15 +255,17 @@ class Hunt:
 
     def _narrow(self, wrong: Run, rules: Sequence[EagerRule]) -> Culprit:
         """Narrows the fault of a run down: to graphs, to calls of functions in one of them, to operators in these."""
+        if not wrong.graphs:
+            raise Flaky("the run that is wrong has captured no graph")
         self._runner.plan(f"at most {most_runs(wrong.graphs)} more runs, if one operator is wrong")
         graphs = needed_together(len(wrong.graphs), lambda some: self._shows(Candidate(some), rules))
         number = graphs[-1]
         only = self._run(Candidate(frozenset(graphs), cut=number), rules)
-        if only.verdict.kind != self._kind:
+        if only.verdict.kind != self._kind or number >= len(only.graphs):
             raise Flaky(f"{only.candidate}: it says {_said(only.verdict)}, and has said that it is wrong")
         found = only.graphs[number]
         if found.cuts is None:
-            return Culprit(number, tuple(graphs), found.operators)
+            return Culprit(number, tuple(graphs), found.operators, is_one_of=len(found.operators) > 1)
 
         def shows(begin: int, end: int) -> bool:
             return self._shows(Candidate(frozenset(graphs), {number: (begin, end)}), rules)
@@ -280,6 +302,7 @@ def _culprit(number: int, graphs: Sequence[int], graph: GraphFacts, begin: int, 
     ends = [units[0], units[-1]] if len(units) > 1 else units
     # Without the operators that only take a result apart, unless there are no others.
     named = [[operator for operator in unit if operator.name] or list(unit) for unit in ends]
-    return Culprit(number, tuple(graphs), tuple([operator for unit in named for operator in unit]), sum(map(len, units[1:-1])))
+    operators = tuple([operator for unit in named for operator in unit])
+    return Culprit(number, tuple(graphs), operators, sum(map(len, units[1:-1])), len(units) == 1 and len(operators) > 1)
 
 

@@ -56,7 +56,7 @@ def rules_for(culprits: Sequence[Operator], graphs: Sequence[GraphFacts], may: C
     everywhere = [operator for graph in graphs for operator in graph.operators]
     counted: dict[EagerRule, int] = {}
     for rule, is_root in [found for operator in culprits for found in _around(operator)]:
-        kept = sum(_keeps(rule, operator) for operator in everywhere)
+        kept = sum(keeps(rule, operator) for operator in everywhere)
         counted[rule] = max(counted.get(rule, 0), len(everywhere) + 1 if is_root else kept)
     return [rule for rule in sorted(counted, key=counted.__getitem__) if may(rule)]
 
@@ -69,7 +69,8 @@ def _around(operator: Operator) -> Iterator[tuple[EagerRule, bool]]:
         yield EagerRule("disable", place.dotted), place is operator.stack[-1]
 
 
-def _keeps(rule: EagerRule, operator: Operator) -> bool:
+def keeps(rule: EagerRule, operator: Operator) -> bool:
+    """Returns whether a rule keeps an operator eager."""
     if rule.verb == "disallow":
         return operator.name == rule.name
     return any(place.dotted == rule.name for place in operator.stack)

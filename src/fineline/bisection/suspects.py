@@ -56,7 +56,8 @@ class Suspects:
     ) -> None:
         self.candidate = candidate
         self.graphs: list[GraphFacts] = []
-        # What the backend, or a graph that it has compiled, has raised.
+        # What the backend has raised, and what graphs that it has compiled have raised.
+        self.refusals: list[Exception] = []
         self.failures: list[Exception] = []
         self._tell, self._modules = tell, modules
 
@@ -92,7 +93,7 @@ class Suspects:
         try:
             compiled = backend(gm, list(examples), **kwargs)
         except Exception as e:
-            self.failures.append(e)
+            self.refusals.append(e)
             raise
         if not callable(compiled) or getattr(compiled, "__self__", compiled) is gm:
             return compiled

@@ -50,10 +50,13 @@ class World:
                 found.setdefault(id(inner), name)
         return found
 
-    def outcome(self) -> dict[str, Any]:
-        """Returns copies of the contents of the modules' tensors, and of their gradients."""
-        tensors = [t for module in self._modules for t in module.tensors()]
-        return {name: [value(t) for t in tensors] for name, value in (("values", _contents), ("gradients", _gradient))}
+    def tensors(self) -> list[Tensor]:
+        """Returns copies of the contents of the modules' tensors."""
+        return [t.detach().clone() for module in self._modules for t in module.tensors()]
+
+    def gradients(self) -> list[Tensor | None]:
+        """Returns copies of the gradients of the modules' tensors."""
+        return [None if t.grad is None else t.grad.detach().clone() for module in self._modules for t in module.tensors()]
 
 
 class _ModuleState:
@@ -87,14 +90,6 @@ class _TensorState:
             else:
                 self._tensor.grad = self._gradient[0]
                 self._gradient[0].copy_(self._gradient[1])
-
-
-def _contents(t: Tensor) -> Tensor:
-    return t.detach().clone()
-
-
-def _gradient(t: Tensor) -> Tensor | None:
-    return None if t.grad is None else t.grad.detach().clone()
 
 
 def _modules(values: Sequence[Any]) -> Iterator[nn.Module]:

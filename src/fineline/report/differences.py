@@ -33,14 +33,15 @@ class Difference(NamedTuple):
         return f"{self.path}: {self.text}"
 
 
-def first_difference(expected: object, actual: object, exact: object = None, path: str = "the result") -> Difference | None:
+def first_difference(expected: object, actual: object, exact: object = None, path: str = "the result", scale: float = 0.0) -> Difference | None:
     """Returns the first difference of ``actual`` from ``expected``; None if there is none. Containers are compared item by item.
 
     ``exact``: what double precision gives, if it is known; then a number may be four times as far from it as the expected one, or four roundings.
+    ``scale``: numbers that may have been rounded on the way; tolerances are at least for such numbers. Without it those of each tensor count.
     """
     exact = exact if type(exact) is type(expected) else None
     if isinstance(expected, Tensor) and isinstance(actual, Tensor):
-        return _of_tensors(expected, actual, exact if isinstance(exact, Tensor) else None, path)
+        return _of_tensors(expected, actual, exact if isinstance(exact, Tensor) else None, path, scale)
     if type(expected) is not type(actual):
         return _unlike(path, f"a {type(actual).__name__} instead of a {type(expected).__name__}")
     pairs, lengths = list(_items(expected)), (len(list(_items(expected))), len(list(_items(actual))))
@@ -52,7 +53,7 @@ def first_difference(expected: object, actual: object, exact: object = None, pat
     for (name, one), (other_name, other) in zip(pairs, _items(actual), strict=True):
         if name != other_name:
             return _unlike(path, f"{other_name} instead of {name}")
-        found = first_difference(one, other, third.get(name), f"{path}{name}")
+        found = first_difference(one, other, third.get(name), f"{path}{name}", scale)
         if found is not None:
             return found
     return None
@@ -83,16 +84,16 @@ def _of_values(expected: object, actual: object, path: str) -> Difference | None
     return None
 
 
-def _of_tensors(expected: Tensor, actual: Tensor, exact: Tensor | None, path: str) -> Difference | None:
+def _of_tensors(expected: Tensor, actual: Tensor, exact: Tensor | None, path: str, scale: float) -> Difference | None:
     facts: tuple[Callable[[Tensor], object], ...] = (lambda t: tuple(t.shape), lambda t: t.dtype, lambda t: t.device, lambda t: t.layout)
     for name, fact in zip(("size", "dtype", "device", "layout"), facts, strict=True):
         if fact(expected) != fact(actual):
             return _unlike(path, f"{name} {fact(actual)} instead of {fact(expected)}")
     with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
-        return _of_numbers(expected.detach(), actual.detach(), exact, path)
+        return _of_numbers(expected.detach(), actual.detach(), exact, path, scale)
 
 
-def _of_numbers(expected: Tensor, actual: Tensor, exact: Tensor | None, path: str) -> Difference | None:
+def _of_numbers(expected: Tensor, actual: Tensor, exact: Tensor | None, path: str, scale: float) -> Difference | None:
     if expected.layout is not torch.strided:
         expected, actual, exact = expected.to_dense(), actual.to_dense(), None
     if not (expected.is_floating_point() or expected.is_complex()):
@@ -107,7 +108,7 @@ def _of_numbers(expected: Tensor, actual: Tensor, exact: Tensor | None, path: st
     finite = one.isfinite()
     if not bool(finite.any()):
         return None
-    scale = float(one[finite].abs().max())
+    scale = max(scale, float(one[finite].abs().max()))
     size = float((one - other)[finite].abs().max())
     allowed = TOLERANCES.get(expected.dtype, 0.1) * scale
     if exact is not None and exact.shape == one.shape and exact.dtype == wide:
