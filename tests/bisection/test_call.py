@@ -307,6 +307,16 @@ def test_gradients_that_are_zero_but_for_rounding() -> None:
 
         return run
 
-    torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 8))
     assert fineline.bisect(net, [torch.randn(32, 8) * 5], backend=noisy).status == "right"
+
+
+def test_random_numbers_that_double_precision_draws_otherwise() -> None:
+    """Then double precision decides nothing."""
+
+    class Random(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.gelu(x) + F.dropout(x) + torch.randn_like(x)
+
+    found = fineline.bisect(Random(), [torch.randn(4, 8)], backend=backends.tanh_gelu)
+    assert found.status == "mended" and found.rules[0].name == "torch.nn.functional.gelu"
