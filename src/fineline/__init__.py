@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fineline import errors
     from fineline.api import compile, explain, report, reset, set_policy
     from fineline.backends.registry import list_backends, register_backend
+    from fineline.bisection.call import bisect
     from fineline.builtins.builtin_rules import builtin_rules
     from fineline.builtins.why import why
     from fineline.export import export, exported_program
@@ -42,6 +43,7 @@ __all__ = [
     "Policy",
     "allow_in_graph",
     "assume_constant_result",
+    "bisect",
     "builtin_rules",
     "compile",
     "disable",
@@ -81,6 +83,7 @@ _HOMES: Mapping[str, str] = MappingProxyType(
     {
         "fineline.api": "compile explain report reset set_policy",
         "fineline.backends.registry": "list_backends register_backend",
+        "fineline.bisection.call": "bisect",
         "fineline.builtins.builtin_rules": "builtin_rules",
         "fineline.builtins.why": "why",
         "fineline.export": "export exported_program",

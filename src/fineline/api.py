@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, 
 
 from torch import nn
 
-from fineline.backends.registry import Backend, lookup_backend
+from fineline.backends.registry import Backend, Registered, lookup_backend
 from fineline.errors import BadArgument
 from fineline.guards.native_core import CORE
 from fineline.import_thread import LateModule
@@ -187,14 +187,14 @@ class Recipe:
         return _backend(**{name: how[name] for name in ("backend", "mode", "options")})[1].settings()
 
 
-def _backend(backend: str | Callable, mode: str | None, options: dict[str, Any] | None) -> tuple[dict[str, Any], Backend]:
+def _backend(backend: str | Callable | Registered, mode: str | None, options: dict[str, Any] | None) -> tuple[dict[str, Any], Backend]:
     """Returns fineline's own options, and the backend with the remaining options."""
     own, rest = split_options(options)
     return own, lookup_backend(backend, mode, rest or None, KNOWN)
 
 
 def _region(
-    fn: Callable, *, backend: str | Callable, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
+    fn: Callable, *, backend: str | Callable | Registered, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
     options: dict[str, Any] | None = None, name: str | None = None, shares: bool = True, watch: Watch | None = None,
 ) -> DeferredRegion:  # fmt: skip
     own, found = _backend(backend, mode, options)
@@ -285,7 +285,7 @@ def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | Non
     marks = [mark for mark in MARKS if not region.reports.fired[mark]]
     return Explanation(
         region.name, list(region.reports.events), list(region.graphs.graphs), region.guards(), [s.source for s in region.segments()], ran,
-        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds,
+        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds, costs=region.watch.costs.settled() if region.watch.costs else (),
     )  # fmt: skip
 
 
@@ -309,6 +309,17 @@ def _made_of(f: Any) -> tuple[Callable, Recipe | None, Region | None]:
 
 def _made_of_module(mod: nn.Module, rebuild: Any, dispatcher: Callable) -> tuple[nn.Module, Recipe | None, Region | None]:
     return mod, _recipe(rebuild), next((deferred.region for deferred in _REGIONS if deferred.is_called_by(dispatcher)), None)
+
+
+def recipe_of(f: Callable) -> tuple[Callable, dict[str, Any]]:
+    """Returns the original of a callable, and the arguments of its compilation; none if it is not compiled."""
+    target, recipe, _ = _made_of(f)
+    return target, dict(recipe.make.keywords) if recipe is not None else {}
+
+
+def region_of(fn: Callable, how: dict[str, Any]) -> Region:
+    """Returns a new region for one compilation with these arguments, which nothing else refers to."""
+    return _region(fn, **how).region
 
 
 def _recipe(rebuild: Any) -> Recipe | None:

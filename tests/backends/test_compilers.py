@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 import weakref
@@ -493,3 +494,19 @@ def test_an_operator_without_a_fake_kernel_runs_between_graphs(backend: str) -> 
     strict = fineline.compile(fn, backend=backend, fullgraph=True)
     with pytest.raises(fineline.errors.Unsupported, match="FL102.*without_fake.*does not run on fake tensors"):
         strict(torch.ones(2))
+
+
+def test_a_backend_that_returns_the_code_of_a_copy() -> None:
+    """The copy runs with what the backend has changed in it, and not the captured graph."""
+
+    def cosines(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        own = copy.deepcopy(gm)
+        for node in own.graph.nodes:
+            if node.target is torch.sin:
+                node.target = torch.cos
+        own.recompile()
+        return own.forward
+
+    compiled = fineline.compile(lambda x: torch.sin(x) + 1, backend=cosines)
+    compiled(torch.ones(2))
+    assert torch.equal(compiled(torch.ones(2)), torch.cos(torch.ones(2)) + 1)

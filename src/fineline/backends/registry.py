@@ -114,6 +114,11 @@ class BackendRegistry:
     def __init__(self, builtin: Iterable[Registered], plugin_group: str) -> None:
         self._known = {backend.name: backend for backend in builtin}
         self._plugin_group = plugin_group
+        self._stand_in: Callable[[Registered], Registered] | None = None
+
+    def replace_by(self, stand_in: Callable[[Registered], Registered] | None) -> None:
+        """Sets what regions that are made from now on get instead of a backend; None: the backend itself."""
+        self._stand_in = stand_in
 
     @overload
     def register(self, fn: F, name: str | None = None, tags: Sequence[str] = ()) -> F: ...
@@ -145,7 +150,7 @@ class BackendRegistry:
         return sorted(shown | set(self._plugins()))
 
     def lookup(
-        self, backend: str | BackendFn, mode: str | None = None, options: Mapping[str, object] | None = None, own: Collection[str] = ()
+        self, backend: str | BackendFn | Registered, mode: str | None = None, options: Mapping[str, object] | None = None, own: Collection[str] = ()
     ) -> Backend:
         """Returns the backend of a region; raises `BadArgument` for a wrong name, mode or option here, not at the first call.
 
@@ -153,7 +158,7 @@ class BackendRegistry:
         """
         if mode is not None and options is not None:
             raise BadArgument(f"mode={mode!r} and options={dict(options)!r}", id="FL205")
-        found = self._find(backend)
+        found = backend if isinstance(backend, Registered) else self._find(backend)
         kwargs: BackendArguments = {}
         if mode and mode != "default":
             kwargs["mode"] = mode
@@ -161,6 +166,8 @@ class BackendRegistry:
             kwargs["options"] = dict(options)
         if kwargs:
             _check_arguments(found, kwargs, own)
+        if self._stand_in is not None:
+            found = self._stand_in(found)
         return Backend(found.name, found, kwargs)
 
     def _find(self, backend: str | BackendFn) -> Registered:

@@ -18,9 +18,11 @@ from rich.table import Table
 from fineline import install, set_policy
 from fineline.builtins.why import why as decide
 from fineline.cli.audit import Audit, Verdict
+from fineline.cli.bisection import find
 from fineline.cli.ledger_check import LedgerCheck, LedgerOptions, ledger_check
 from fineline.cli.program import Program
-from fineline.cli.workers import Report, RunOptions, Waiting, own_file
+from fineline.cli.suspect_run import SuspectRun
+from fineline.cli.workers import Report, RunOptions, Waiting, add_policy, own_file
 from fineline.errors import FinelineError
 from fineline.policy.files import PolicyFile, find_policy
 from fineline.policy.marks import MARKS
@@ -49,10 +51,11 @@ def _refusals() -> Iterator[None]:
 
 
 def run(
-    jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: Breaks | None, without: str, ledger: LedgerOptions, module: bool,
-    program: str, args: tuple[str, ...],
+    jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: Breaks | None, hidden: tuple[str, Path | None],
+    ledger: LedgerOptions, module: bool, program: str, args: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Sets up a program and adds its run to the jobs."""
+    """Sets up a program and adds its run to the jobs. ``hidden``: the rule to leave out, and the folder of a bisection."""
+    without, suspects = hidden
     out = _target(out, "--explain")
     with _refusals():
         check = ledger_check(ledger, lambda path: _target(path, "--ledger-output"))
@@ -60,8 +63,10 @@ def run(
     MARKS.without = without
     with _refusals():
         file = _policy_file(policy)
+        if suspects is not None:
+            add_policy(SuspectRun(suspects).begin())
         install(breaks=breaks)
-    jobs.append(functools.partial(_run, made, file, breaks, out and own_file(out), check))
+    jobs.append(functools.partial(_run, made, file, breaks, out and own_file(out), check, suspects))
 
 
 def _target(path: Path | None, option: str) -> Path | None:
@@ -73,13 +78,16 @@ def _target(path: Path | None, option: str) -> Path | None:
     return path.absolute()
 
 
-def _run(program: Program, file: PolicyFile | None, breaks: Breaks | None, out: Path | None, check: LedgerCheck | None) -> None:
+def _run(
+    program: Program, file: PolicyFile | None, breaks: Breaks | None, out: Path | None, check: LedgerCheck | None, suspects: Path | None
+) -> None:
     report = Report(out is not None, check.findings if check is not None else None) if out is not None or check is not None else None
     if report is not None:
         LISTENERS.all, LISTENERS.trees = (*LISTENERS.all, report.hear), report.explains
     policy, events = (str(file.path.resolve()) if file is not None else None), (str(report.folder) if report is not None else None)
     waiting = Waiting(file) if file is not None and file.waiting else None
-    RunOptions(policy, breaks, MARKS.without, events, str(waiting.folder) if waiting is not None else None, out is not None).pass_on()
+    waits_in, suspects_in = (str(waiting.folder) if waiting is not None else None), (str(suspects) if suspects is not None else None)
+    RunOptions(policy, breaks, MARKS.without, events, waits_in, out is not None, suspects_in).pass_on()
     failed, status = True, 0
     try:
         try:
@@ -124,6 +132,26 @@ def audit(command: list[str], main: Callable[[], None], as_json: bool, check: bo
         sys.exit(1)
 
 
+def bisect(
+    policy: Path | None, command: list[str], program: str, check: str | None, main: Callable[[], None], log: Path | None, module: bool
+) -> None:
+    """Prints what makes a program's backend wrong, and the rules that mend it; exits with status 1 if there is nothing, or no rule mends it."""
+    log = _target(log, "--log")
+    if not module and not Path(program).exists():
+        raise click.UsageError(f"can't open file {program!r}: no such file")
+    path = policy or find_policy(Path.cwd())
+    with _refusals():
+        # A wrong file is an error before anything runs.
+        if path is not None:
+            PolicyFile(path).policy(early=True)
+    found = find(command, program, check, main, log)
+    click.echo(str(found))
+    if found.policy_text:
+        click.echo(f"\nput this into the policy file:\n\n{found.policy_text}", nl=False)
+    if found.status != "mended":
+        sys.exit(1)
+
+
 def _judge(command: list[str], main: Callable[[], None]) -> tuple[Audit, list[Verdict]]:
     """Runs the audit, and shows its progress on a terminal."""
     console = Console(stderr=True)
@@ -149,12 +177,12 @@ def _judge(command: list[str], main: Callable[[], None]) -> tuple[Audit, list[Ve
 
 
 def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
-    table = Table("rule", "declared at", "fired", "verdict")
+    table = Table("rule", "declared at", "fired", "verdict", "costs or saves")
     for column in table.columns:
         column.overflow = "fold"
     for verdict in verdicts:
         rule = verdict.rule
-        table.add_row(f"{rule['verb']}({rule['selector']})", rule["place"], str(rule["times"]), verdict.text)
+        table.add_row(f"{rule['verb']}({rule['selector']})", rule["place"], str(rule["times"]), verdict.text, str(verdict.cost) if rule["times"] else "")
     console = Console()
     console.print(table)
     base = checked.base

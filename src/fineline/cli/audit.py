@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import sysconfig
@@ -15,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fineline.cli.forked_run import run_in_copy
+from fineline.cli.forked_run import failure_line, run_in_copy
 from fineline.refusals import REFUSALS
+from fineline.report.costs import NO_COST, Cost
 
 if TYPE_CHECKING:
     from fineline.report.explain import RuleFacts
@@ -33,12 +33,12 @@ class Outcome:
     breaks: int
     eager: Counter[tuple[str, str]]
     rules: tuple[RuleFacts, ...]
+    # What the graph breaks have cost, with all graphs and guards.
+    cost: Cost = NO_COST
 
     def failure(self) -> str:
         """Returns the line on stderr with the failure: the first of the last refusal, or else the last line; "" without a failure."""
-        lines = [line for line in self.errors.decode(errors="replace").splitlines() if line.strip()] if self.status else []
-        refusals = [line for line in lines if re.match(r"[\w.]+: FL\d+: ", line)]
-        return (refusals or lines or [""])[-1].removeprefix("fineline.errors.")
+        return failure_line(self.errors) if self.status else ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Verdict:
     rule: RuleFacts
     removable: bool
     text: str
+    # What the rule costs or saves: the run as it is, compared with that without the rule.
+    cost: Cost = NO_COST
 
 
 # Kinds of events after which no graph runs, with a description of each.
@@ -80,12 +82,13 @@ class Audit:
         """Judges one rule; if it fired, runs the program without it."""
         if not rule["times"]:
             return Verdict(rule, True, "never matched")
-        why = self._needed(self._run(rule["key"]))
-        return Verdict(rule, not why, f"needed: without it {why}" if why else "could be removed")
+        other = self._run(rule["key"])
+        why = self._needed(other)
+        return Verdict(rule, not why, f"needed: without it {why}" if why else "could be removed", self.base.cost - other.cost)
 
     def as_dict(self, verdicts: list[Verdict]) -> dict[str, object]:
         """Returns the facts of the run, and the rules with their verdicts, for JSON."""
-        rules = [{**verdict.rule, "needed": not verdict.removable, "verdict": verdict.text} for verdict in verdicts]
+        rules = [{**verdict.rule, "needed": not verdict.removable, "verdict": verdict.text, "costs": verdict.cost.as_dict()} for verdict in verdicts]
         facts = {"status": self.base.status, "graphs": self.base.graphs, "breaks": self.base.breaks, "repeatable": self.repeatable}
         return {**facts, "rules": rules}
 
@@ -128,7 +131,9 @@ class Audit:
         count = Counter(e["kind"] for e in events)
         # A function that a rule skips does not count.
         eager = Counter((e["kind"], e["id"]) for e in events if e["kind"] in _EAGER and not (e["kind"] == "skipped" and e["rule"]))
-        return Outcome(status, texts[0], texts[1], count["graph"], count["break"], eager, tuple(facts["rules"]))
+        seconds = sum(cost["seconds"] for function in functions for cost in function["costs"])
+        cost = Cost(count["break"], count["graph"], sum(len(function["guards"]) for function in functions), seconds)
+        return Outcome(status, texts[0], texts[1], count["graph"], count["break"], eager, tuple(facts["rules"]), cost)
 
 
 def _more_eager(base: Counter[tuple[str, str]], other: Counter[tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""The commands and their options: ``fineline run``, ``fineline why``, ``fineline audit``.
+"""The commands and their options: ``fineline run``, ``fineline why``, ``fineline audit``, ``fineline bisect``.
 
 `actions` contains their code. A command imports it when it runs, so that help, the version and completion do not load PyTorch.
 """
@@ -49,16 +49,17 @@ def cli() -> None:
 @click.option("--ledger-format", type=click.Choice(["text", "github", "sarif"]), help="How to print what differs from the ledger. Default: text.")
 @click.option("--ledger-output", type=PATH, help="Where to print it. Default: standard error for text, standard output otherwise.")
 @click.option("--without", hidden=True, default="", help="Leave out one rule or mark, for the audit.")
+@click.option("--suspects", hidden=True, type=click.Path(path_type=Path), help="Compile what the folder says, for a bisection.")
 @MODULE
 @PROGRAM
 @ARGS
 @click.pass_obj
 def run(
     jobs: list[Callable[[], None]], policy: Path | None, out: Path | None, breaks: str | None, ledger: Path | None, update: bool,
-    ledger_format: str | None, ledger_output: Path | None, without: str, module: bool, program: str, args: tuple[str, ...],
+    ledger_format: str | None, ledger_output: Path | None, without: str, suspects: Path | None, module: bool, program: str, args: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Runs an unmodified script with torch.compile routed to fineline."""
-    _carry_out("run", jobs, policy, out, breaks, without, (ledger, update, ledger_format, ledger_output), module, program, args)
+    _carry_out("run", jobs, policy, out, breaks, (without, suspects), (ledger, update, ledger_format, ledger_output), module, program, args)
 
 
 @cli.command()
@@ -85,6 +86,26 @@ def audit(policy: Path | None, breaks: str | None, as_json: bool, check: bool, m
     options = [("--policy", policy), ("--breaks", breaks)]
     command = [word for option, value in options if value is not None for word in (option, str(value))]
     _carry_out("audit", [*command, *(["-m"] if module else []), program, *args], main, as_json, check)
+
+
+@cli.command()
+@click.option("--check", help="A command for the shell: exit status 0 if the run is right. Default: the exit status of the program itself.")
+@POLICY
+@BREAKS
+@click.option("--log", type=PATH, help="Write what the program and the check print in each run.")
+@MODULE
+@PROGRAM
+@ARGS
+def bisect(
+    check: str | None, policy: Path | None, breaks: str | None, log: Path | None, module: bool, program: str, args: tuple[str, ...]
+) -> None:  # fmt: skip
+    """Finds the graph, the function and the operators that make a program wrong where they are compiled, and rules that mend it.
+
+    Runs the program about 2 log2(n) times for n operators, and the check after each run. Put -- before arguments of the program that begin with -.
+    """
+    options = [("--policy", policy), ("--breaks", breaks)]
+    command = [word for option, value in options if value is not None for word in (option, str(value))]
+    _carry_out("bisect", policy, [*command, *(["-m"] if module else []), program, *args], program, check, main, log, module)
 
 
 def main() -> None:

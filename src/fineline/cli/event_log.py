@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from fineline.policy.marks import MARKS
+from fineline.report.costs import BreakCost
 from fineline.report.events import Event, ShownRule
 from fineline.report.explain import Explanation, rule_as_dict
 from fineline.report.tree import Node, joined
@@ -29,6 +30,8 @@ class Heard:
         # The function that returns the calls of each region, and its counts of operators.
         self._trees: dict[str, dict[int, Callable[[], Node]]] = {}
         self._ran: dict[str, dict[int, Counter[str] | None]] = {}
+        # The function that returns the costs of each region's graph breaks.
+        self._costs: dict[str, dict[int, Callable[[], list[BreakCost]]]] = {}
 
     def hear(self, event: Event) -> None:
         events = self._events.setdefault(event.region, [])
@@ -41,6 +44,8 @@ class Heard:
             if event.detail["tree"] is not None:
                 self._trees.setdefault(event.region, {})[event.detail["of"]] = event.detail["tree"]
             self._ran.setdefault(event.region, {})[event.detail["of"]] = event.detail["ran"]
+            if "costs" in event.detail:
+                self._costs.setdefault(event.region, {})[event.detail["of"]] = event.detail["costs"]
         else:
             events.append(event)
 
@@ -57,7 +62,8 @@ class Heard:
             tree = joined([give() for give in self._trees.get(name, {}).values()])
             codes = [code for _, _, code in programs if code]
             sources, ran = [source for source, _, _ in programs], self._counts(name)
-            out.append(Explanation(name, events, [], guards, sources, ran, rules=rules, tree=tree, codes=codes))
+            costs = [cost for give in self._costs.get(name, {}).values() for cost in give()]
+            out.append(Explanation(name, events, [], guards, sources, ran, rules=rules, tree=tree, codes=codes, costs=costs))
         return out
 
     def _counts(self, name: str) -> Counter[str] | None:

@@ -1,9 +1,10 @@
-"""Runs a function in a forked copy of this process, which has its imported modules and does not affect it."""
+"""Runs a function in a forked copy of this process, which has its imported modules and does not affect it; finds what has failed there."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +22,13 @@ def run_in_copy(run: Callable[[], None], out: IO[bytes], errors: IO[bytes]) -> i
     os.dup2(errors.fileno(), 2)
     # Do not return through the callers' frames, which would clean up what belongs to the original process.
     os._exit(_status(run))
+
+
+def failure_line(errors: bytes) -> str:
+    """Returns the line on standard error with the failure of a run: the first of the last refusal, or else the last line."""
+    lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
+    refusals = [line for line in lines if re.match(r"[\w.]+: FL\d+: ", line)]
+    return (refusals or lines or [""])[-1].removeprefix("fineline.errors.")
 
 
 def _status(run: Callable[[], None]) -> int:

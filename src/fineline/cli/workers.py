@@ -22,14 +22,17 @@ from typing import Any
 
 from fineline.api import set_policy
 from fineline.cli.event_log import Heard, graph_code
+from fineline.cli.suspect_run import SuspectRun
 from fineline.errors import BadRule
 from fineline.install import install
 from fineline.ledger.findings import Findings
 from fineline.policy.files import PolicyFile
 from fineline.policy.marks import MARKS
+from fineline.policy.policy import Policy
 from fineline.policy.rule import Rule
 from fineline.policy.selector import Selector
 from fineline.region.options import Breaks
+from fineline.report.costs import BreakCost
 from fineline.report.events import LISTENERS, Detail, Event, ShownRule
 from fineline.report.output import write_report
 from fineline.report.streams import STREAMS
@@ -48,6 +51,7 @@ _EXPLAINING = frozenset({"graph", "program", "rules", "tree"})
 class RunOptions:
     """The options of a run: the policy's file, the breaks, a rule to leave out, and the folders in which other processes write
     their events and the names in the policy that they do not know. ``explains``: whether a report is wanted, and not only a ledger.
+    ``suspects``: the folder with the part of the graphs that is compiled, for a bisection.
     """
 
     policy: str | None = None
@@ -56,6 +60,7 @@ class RunOptions:
     events: str | None = None
     waiting: str | None = None
     explains: bool = False
+    suspects: str | None = None
 
     def pass_on(self) -> None:
         """Puts the options into the environment of the Python processes that this process starts."""
@@ -74,11 +79,19 @@ def join() -> None:
         set_policy(file.policy(early=True))
         if options.waiting is not None:
             Waiting(file, Path(options.waiting)).begin()
+    if options.suspects is not None:
+        add_policy(SuspectRun(Path(options.suspects)).begin())
     install(breaks=options.breaks)
     if options.events is not None:
         relay = Relay(Path(options.events), options.explains)
         relay.begin()
         LISTENERS.all = (*LISTENERS.all, relay.hear)
+
+
+def add_policy(more: Policy) -> None:
+    """Adds rules to those of the process."""
+    before = set_policy(None)
+    set_policy(more if before is None else before | more)
 
 
 class Waiting:
@@ -267,7 +280,8 @@ def _packed(event: Event) -> dict[str, object]:
         return {**facts, "source": event.detail["source"], "guards": event.detail["guards"](), "code": graph_code(event)}
     if event.kind == "tree":
         tree = event.detail["tree"]
-        return {**facts, "tree": tree and tree().as_dict(), "ran": event.detail["ran"], "of": event.detail["of"]}
+        costs = [cost.as_dict() for cost in event.detail["costs"]()] if "costs" in event.detail else []
+        return {**facts, "tree": tree and tree().as_dict(), "ran": event.detail["ran"], "of": event.detail["of"], "costs": costs}
     if event.kind == "rules":
         fired = event.detail["fired"]
         return {**facts, "counter": id(fired), "fired": [(_packed_rule(rule), times) for rule, times in list(fired.items())]}
@@ -283,7 +297,8 @@ def _unpacked(facts: Any, counters: dict[int, Counter[ShownRule]]) -> Event:
     elif known["kind"] == "tree":
         tree = facts["tree"] and Node.from_dict(facts["tree"])
         ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])
-        detail = {"tree": (lambda: tree) if tree else None, "ran": ran, "of": facts["of"]}
+        costs = [BreakCost.from_dict(cost) for cost in facts["costs"]]
+        detail = {"tree": (lambda: tree) if tree else None, "ran": ran, "of": facts["of"], "costs": lambda: costs}
     elif known["kind"] == "rules":
         # One counter for each region; each event contains its state at that time.
         counter = counters.setdefault(facts["counter"], Counter())

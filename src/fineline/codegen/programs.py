@@ -39,8 +39,8 @@ class ProgramText:
 class Program:
     """A segment's code, as a function that is made at its first run."""
 
-    def __init__(self, text: ProgramText, constants: Mapping[str, Any], gm: CapturedGraph | None) -> None:
-        self.text, self.constants, self.gm = text, constants, gm
+    def __init__(self, text: ProgramText, constants: Mapping[str, Any]) -> None:
+        self.text, self.constants = text, constants
         self.run: Callable | None = None
         self.compiled: Callable[[Callable], None] | None = None
 
@@ -53,11 +53,12 @@ class Program:
 
     def _compile(self) -> Callable:
         namespace = {"math": math, **self.constants}
-        graph = namespace.get("graph")
-        if self.gm is not None and getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
-            # The backend returned the graph itself: the program calls its generated code, not the stand-in that generates it.
-            self.gm.write_code()
-            namespace["graph"] = self.gm.forward
+        graph: Any = namespace.get("graph")
+        if getattr(graph, "__func__", None) is CapturedGraph._lazy_forward:
+            # The backend returned the graph itself, or a copy: the program calls its generated code, not the stand-in that generates it.
+            returned: CapturedGraph = graph.__self__
+            returned.write_code()
+            namespace["graph"] = returned.forward
         exec(self.text.code, namespace)
         # Removed from its own globals, because the two would refer to each other.
         run: Callable = namespace.pop("program")
@@ -110,7 +111,7 @@ class UnboundProgram:
     def bind(self, instance: Any, own: OwnParts) -> ResidualProgram:
         """Returns the program of a region with this instance and these parts."""
         constants = {**self.constants, **{name: get(own) for name, get in self._parts.items()}}
-        return ResidualProgram(Program(self.text, constants, self.graph), self.steps(instance), self)
+        return ResidualProgram(Program(self.text, constants), self.steps(instance), self)
 
 
 def _part(v: Any, own: OwnParts) -> Callable[[OwnParts], Any] | None:

@@ -25,6 +25,7 @@ from fineline.policy.marks import wrapped
 from fineline.region.descriptions import name_of, place_of, user_place
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.watch import Watch
+from fineline.report.costs import Costs
 from fineline.report.operator_counter import OperatorCounts
 from fineline.report.tree import Node, joined
 from fineline.stacks import PROGRAM, is_library
@@ -253,10 +254,11 @@ class WatchedSubInterpreter(_WatchedCalls, SubInterpreter):
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
+    def __init__(self, tree: Tree, costs: Costs, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
         super().__init__(options, lessons, host)
         self.nested.sub_interpreter = WatchedSubInterpreter
         self.tensors = _Counting(self.tensors)
+        self._costs = costs
         self.watch(tree)
 
     def note_break(self, place: FramePlaces) -> None:
@@ -270,7 +272,7 @@ class Watched(_WatchedCalls):
 
     def beyond(self, graph_break: GraphBreak) -> Any:
         with EagerCalls(self.tree, _code_of(_called(graph_break))):
-            return super().beyond(graph_break)
+            return self._costs.during(super().beyond, graph_break)
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         fn = _called(graph_break)
@@ -294,7 +296,8 @@ def tree_of(fn: Callable, name: str | None) -> Tree:
 
 def watch_calls(tree: Tree, tally: OperatorCounts | None, told: bool) -> Watch:
     """Returns a watch that adds the calls of captures to ``tree``, and operators to ``tally``. ``told``: listeners get the tree."""
-    return Watch(functools.partial(Watched, tree), tally, tree.result if told else None)
+    costs = Costs()
+    return Watch(functools.partial(Watched, tree, costs), tally, tree.result if told else None, costs)
 
 
 def _called(graph_break: GraphBreak) -> Any:

@@ -22,6 +22,7 @@ from fineline.errors import BackendFailed, FinelineError
 from fineline.exception_slots import error_text
 from fineline.fx.graph_equality import outputs_as
 from fineline.fx.graph_module import CapturedGraph
+from fineline.fx.shadow import Shadow
 from fineline.fx.size_facts import Kinds
 from fineline.guards.ambient_table import AMBIENT
 from fineline.kinds import is_a
@@ -86,12 +87,14 @@ class CompiledGraphs:
         self.graphs.append(gm)
         # Before its nodes are described: the sources of its inputs are dropped then.
         buckets = buckets_of(gm) if self.backend.sees_graphs and self._options.optimize_ddp in CUTTING else None
-        if self.are_seen or is_a(self._watch.tally, Tally):
+        if self.are_seen or self._options.shadow or is_a(self._watch.tally, Tally):
             Description(gm, examples, self.are_seen)
         made = self._compile(gm, examples, buckets)
         if made is None:
             # A later graph like this one is compiled.
             return as_it_is(gm)
+        if self._options.shadow:
+            made = Shadow(gm, made, self._options.shadow, self._reports)
         if kinds is not None:
             if kinds.sizes is not None:
                 kinds.sizes.compiled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -17,6 +17,7 @@ from fineline.guards.steps import CHECKS
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
+from fineline.report.costs import ProgramWeight
 from fineline.stacks import StackPlace, to_the_user
 
 ACCESSES = {
@@ -48,6 +49,11 @@ def guard_at(segment: ResidualProgram, at: int) -> Guard:
 def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
     """Returns all guards of a program."""
     return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
+
+
+def weights_of(segments: Sequence[ResidualProgram]) -> list[ProgramWeight]:
+    """Returns what programs cost."""
+    return [ProgramWeight(id(segment), int(segment.graph is not None), len(guards_of(segment))) for segment in segments]
 
 
 def describe_guards(segment: ResidualProgram) -> list[str]:

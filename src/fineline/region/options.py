@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ KNOWN: dict[str, Any] = {
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
     "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
     "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "fall_back": bool, "optimize_ddp": bool, "check_ranks": bool,
-    "settings": Callable,
+    "shadow": Real, "settings": Callable,
 }  # fmt: skip
 FirstCall = Literal["live", "compiled"]
 NumPy = Literal["capture", "eager"]
@@ -47,6 +48,7 @@ class Options:
     failure of a graph is an error. ``guard_export_fn`` gets the guards of each program, ``guard_fail_fn`` each call that is captured again.
     ``optimize_ddp``: a graph inside of a DistributedDataParallel is cut at its buckets. ``check_ranks``: the first call is captured on
     fakes, and each of its captures is compared between all ranks before anything of it runs.
+    ``shadow``: the share of calls, from 0 to 1, whose graphs run eagerly as well, on copies, to report the first difference.
     ``settings``: called before each capture, and returns the values of these options from then on.
     """
 
@@ -75,6 +77,7 @@ class Options:
     fall_back: bool = False
     optimize_ddp: bool | str = True
     check_ranks: bool = False
+    shadow: float = 0
     # Whether nothing more is captured.
     disable: bool = False
     settings: Callable[[], Mapping[str, Any]] | None = None
@@ -112,6 +115,8 @@ def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[
         own[key] = value
     if own.get("min_graph_operators", 1) < 1:
         raise BadArgument(f"option 'min_graph_operators' is at least 1, not {own['min_graph_operators']!r}")
+    if not 0 <= own.get("shadow", 0) <= 1:
+        raise BadArgument(f"option 'shadow' is a share of calls, from 0 to 1, not {own['shadow']!r}")
     if own.get("evaluator", "native") not in ("native", "reference"):
         raise BadArgument(f'option \'evaluator\' is "native" or "reference", not {own["evaluator"]!r}')
     if own.get("first_call", "live") not in ("live", "compiled"):

@@ -91,6 +91,8 @@ class Reports:
         """Passes the tree of calls and the counts of a ``watch`` to listeners; both may still grow."""
         if watch.tree is not None or watch.tally is not None:
             detail: Detail = {"tree": watch.tree, "of": id(self), "ran": watch.tally.counts if watch.tally is not None else None}
+            if watch.costs is not None:
+                detail["costs"] = watch.costs.settled
             self.tell(Event("tree", "FL004", "calls that were captured", *self.place, detail=detail))
 
     # -- places --------------------------------------------------------------------------------------------------------

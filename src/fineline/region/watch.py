@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fineline.interp.interpreter import Interpreter
+from fineline.report.costs import Costs
 from fineline.report.operator_counter import OperatorCounts
 from fineline.report.tree import Node
 from fineline.tracing.interp import CaptureHost, InterpreterOptions
@@ -22,10 +23,12 @@ class Watch:
     tally: OperatorCounts | None = None
     # Returns the tree of calls so far, if listeners get it.
     tree: Callable[[], Node] | None = None
+    # Measures what graph breaks cost.
+    costs: Costs | None = None
 
     def of_alike(self) -> Watch:
         """Returns the watch of another region, whose calls are part of this one's."""
-        return Watch(self.interpreter, self.tally and self.tally.of_another())
+        return Watch(self.interpreter, self.tally and self.tally.of_another(), costs=self.costs)
 
 
 UNWATCHED = Watch()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
 from fineline.refusals import REFUSALS
+from fineline.report.costs import BreakCost
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace
 
@@ -69,6 +70,8 @@ class Detail(TypedDict, total=False):
     # A function that returns the calls of a region, the id of the region's reports, and its operators by outcome.
     tree: Callable[[], Node] | None
     of: int
+    # A function that returns what the graph breaks of a watched region have cost so far.
+    costs: Callable[[], list[BreakCost]]
     ran: Counter[str] | None
 
 
@@ -79,7 +82,8 @@ class Event:
     ``kind``: "graph" (a graph went to the backend), "break" (a graph break), "recompile" (a call that no program fitted),
     "eager" (a stretch that runs in Python), "skipped" (code that is not traced into, because of a rule or a built-in skip: a disabled
     function or block, a coroutine, a call of a region that captures nothing), "restart" (a capture on fake tensors began again, with
-    fewer symbols or on the real values), "shared" (the program of an equal callable's region fits), "limit", "raised". Only listeners get
+    fewer symbols or on the real values), "shared" (the program of an equal callable's region fits), "limit", "raised", "shadow" (a compiled graph
+    differs from eager code, or is not compared with it). Only listeners get
     "program" (a program was added), "rules" (the decisions of a capture's rules) and "tree" (the calls of a region that is watched).
 
     ``rule``: the text of the rule that decided; ``detail["built_in"]`` says if it is fineline's own. ``detail["stack"]``: the frames that

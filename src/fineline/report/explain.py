@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypedDict
 
 from torch.fx import GraphModule
 
 from fineline.refusals import REFUSALS
+from fineline.report.costs import BreakCost, Cost, total
 from fineline.report.dynamo_explain import FamiliarNames
 from fineline.report.events import Event, ShownRule
 from fineline.report.tree import Node
@@ -18,7 +20,7 @@ from fineline.stacks import folded, has_callers
 SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not traced into", "skipped"), ("captured again", "recompile"),
     ("captured for an equal callable", "shared"),
-    ("limits", "limit"), ("raised", "raised"),
+    ("limits", "limit"), ("raised", "raised"), ("compared with eager code", "shadow"),
 )  # fmt: skip
 
 # Calls that the text shows; a large model makes hundreds.
@@ -35,7 +37,7 @@ class Explanation(FamiliarNames):
     def __init__(
         self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], programs: list[str], ran: Mapping[str, int] | None,
         rules: Mapping[ShownRule, int] = MappingProxyType({}), marks: Sequence[ShownRule] = (), tree: Node | None = None,
-        seconds: float = 0.0, codes: Sequence[str] | None = None,
+        seconds: float = 0.0, codes: Sequence[str] | None = None, costs: Sequence[BreakCost] = (),
     ) -> None:  # fmt: skip
         self.name = name
         self.events = events
@@ -56,6 +58,8 @@ class Explanation(FamiliarNames):
         self.tree = tree
         # The duration of the capture, with the call in it.
         self.seconds = seconds
+        # What each graph break has cost, in their order, if that was measured: in an explained call, and under ``fineline run --explain``.
+        self.costs = list(costs)
 
     @property
     def program(self) -> str:
@@ -75,6 +79,15 @@ class Explanation(FamiliarNames):
     @property
     def breaks(self) -> list[Event]:
         return [e for e in self.events if e.kind == "break"]
+
+    @property
+    def cost(self) -> Cost:
+        """Returns what all graph breaks have cost."""
+        return total(self.costs)
+
+    def cost_of(self, rule: ShownRule) -> Cost:
+        """Returns what the graph breaks have cost that a rule has asked for."""
+        return total([cost for cost in self.costs if cost.place.rule == str(rule)])
 
     @property
     def recompiles(self) -> list[Event]:
@@ -122,7 +135,9 @@ class Explanation(FamiliarNames):
             lines += self._section(title, [e for e in self.events if e.kind == kind])
         if self.rules or (self.unmatched_marks and self.events):
             lines.append("  rules:")
-            lines += [f"    {_count(n, 'time') if n else 'never matched'}: {rule}" for rule, n in self.rules.items()]
+            for rule, n in self.rules.items():
+                lines.append(f"    {_count(n, 'time') if n else 'never matched'}: {rule}")
+                lines += [f"      {self.cost_of(rule)}"] if n and self.costs_known else []
             others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
             lines += [others] if self.unmatched_marks else []
         if self.tree is not None:
@@ -135,8 +150,12 @@ class Explanation(FamiliarNames):
     def graphs_kept(self) -> list[Event]:
         return [e for e in self.events if e.kind == "graph"]
 
-    @staticmethod
-    def _section(title: str, events: list[Event]) -> list[str]:
+    @property
+    def costs_known(self) -> bool:
+        """Returns whether the costs of the graph breaks have been measured."""
+        return bool(self.costs) or not self.breaks
+
+    def _section(self, title: str, events: list[Event]) -> list[str]:
         """Returns lines with each different event and its count, and the next step, once for each id."""
         if not events:
             return []
@@ -151,6 +170,9 @@ class Explanation(FamiliarNames):
                 lines.append("      from " + "\n           ".join(folded(stack)))
             if rule:
                 lines.append(f"      rule {rule}")
+            cost = total([cost for cost in self.costs if cost.place == (id_, reason, *_parted(where), rule)])
+            if title == SECTIONS[0][0] and cost.breaks:
+                lines.append(f"      {_alone(cost)}")
             if id_ not in said and id_ in REFUSALS:
                 said.add(id_)
                 lines.append(f"      next {REFUSALS[id_].next_step}")
@@ -169,12 +191,23 @@ class Explanation(FamiliarNames):
             "guards": self.guards,
             "program": self.program,
             "rules": [rule_as_dict(rule, times) for rule, times in self.rules.items()],
+            "costs": [cost.as_dict() for cost in self.costs],
             "tree": self.tree.as_dict() if self.tree is not None else None,
         }
 
     def _repr_html_(self) -> str:
         text = str(self).replace("&", "&amp;").replace("<", "&lt;")
         return f"<pre>{text}</pre>"
+
+
+def _parted(where: str) -> tuple[str, int]:
+    file, _, line = where.rpartition(":")
+    return file, int(line or 0)
+
+
+def _alone(cost: Cost) -> Cost:
+    """Returns the cost of a graph break without the graph break itself."""
+    return replace(cost, breaks=0)
 
 
 class RuleFacts(TypedDict):

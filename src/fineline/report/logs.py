@@ -13,7 +13,7 @@ from fineline.stacks import folded, has_callers
 # By category of FINELINE_LOGS: the kinds of events that it logs.
 CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "breaks": ("break", "eager", "skipped", "limit", "raised"),
+        "breaks": ("break", "eager", "skipped", "limit", "raised", "shadow"),
         "recompiles": ("recompile",),
         "guards": ("program",),
         "graphs": ("program",),

@@ -42,7 +42,7 @@ from fineline.objects.deferred_texts import begin_segment
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import rules_now
 from fineline.policy.scope_stack import SCOPE
-from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place
+from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place, weights_of
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.entry_point import CallShape, EntryPoint, Everything
 from fineline.region.interface import CapturingRegion
@@ -55,6 +55,7 @@ from fineline.region.session.rollback import Checkpoint, amid_transforms, may_re
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.region.sharing.adoption import Offer
+from fineline.report.costs import BreakPlace
 from fineline.report.events import Detail, Event, ShownRule
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tensor_ops.backing import FakeBacking, LiveBacking, computing
@@ -328,6 +329,8 @@ class CaptureSession:
             drop_variables(interp.exceptions.handled, f)
             return interp.beyond(graph_break)
         snapshot, after, failed = end.snapshot, end.after, end.failed
+        if self.region.watch.costs is not None:
+            self.region.watch.costs.lead_to(functools.partial(weights_of, after.entry_point.segments))
         snapshot.pass_on()
         settle(interp, graph_break, end.writer.rebuild.built)
         interp.trace.forget()
@@ -382,6 +385,8 @@ class CaptureSession:
         frames = user_stack(f)
         rule, built_in = deciding_rule(graph_break, place)
         self.region.reports.note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
+        if self.region.watch.costs is not None:
+            self.region.watch.costs.meet(BreakPlace(graph_break.error, graph_break.reason, *place, rule))
         if graph_break.error in UNSEEN:
             unseen = place_of(graph_break.fn) if graph_break.error != "FL430" and hasattr(graph_break.fn, "__code__") else place
             where = unseen if unseen[1] else place

@@ -1,0 +1,143 @@
+"""What graph breaks and rules cost: in explanations, in reports of whole programs, and in the audit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import fineline
+from fineline.report.costs import BreakCost, BreakPlace, Cost
+
+SECONDS = 0.02
+
+
+def slow(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(SECONDS)
+    return x + 1
+
+
+def quick(x: torch.Tensor) -> torch.Tensor:
+    return x.cos()
+
+
+def model(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        x = slow(x.sin()) * 2
+    print(end="")
+    return quick(x) + 1
+
+
+def test_each_graph_break_and_each_rule() -> None:
+    """The graphs and guards of the programs after it, and the time of the eager call."""
+    policy = fineline.Policy(disable=[slow], allow=[quick])
+    explanation = fineline.explain(model, policy=policy)(torch.ones(3))
+    assert [cost.place.id for cost in explanation.costs] == [event.id for event in explanation.breaks] == ["FL400", "FL400", "FL411"]
+    assert [cost.cost.breaks for cost in explanation.costs] == [1, 1, 1]
+    assert all(cost.cost.seconds >= SECONDS for cost in explanation.costs[:2]) and explanation.costs[2].cost.seconds < SECONDS
+    # Of the graphs and guards, all but those of the first program are due to graph breaks.
+    first = fineline.explain(lambda x: slow(x.sin()), policy=fineline.Policy(disable=[slow]))(torch.ones(3))
+    assert explanation.cost.graphs == len(explanation.graphs) - 1 == 3
+    assert 0 < explanation.cost.guards < len(explanation.guards) and all(cost.cost.guards > 0 for cost in explanation.costs)
+    assert first.cost.graphs == len(first.graphs) - 1
+    rules = {rule.selector.text.rpartition(".")[2]: explanation.cost_of(rule) for rule in explanation.rules}
+    assert rules["slow"] == explanation.costs[0].cost + explanation.costs[1].cost and rules["quick"] == Cost()
+    text = str(explanation)
+    assert f"      {Cost(0, 2, rules['slow'].guards, rules['slow'].seconds)}\n" in text
+    assert f"      {rules['slow']}\n" in text and "costs nothing" in text
+    assert explanation.as_dict()["costs"] == [cost.as_dict() for cost in explanation.costs]
+
+
+def test_nothing_is_measured_without_an_explanation() -> None:
+    compiled = fineline.compile(model, backend="eager")
+    compiled(torch.ones(3))
+    compiled(torch.ones(3))
+    assert compiled._region.watch.costs is None
+    report = fineline.report(compiled)
+    assert report.breaks and report.costs == [] and not report.costs_known and " costs " not in str(report)
+
+
+def test_an_eager_call_that_raises() -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        time.sleep(SECONDS)
+        raise ValueError
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        try:
+            fails(x)
+        except ValueError:
+            x = x + 1
+        return x.sin()
+
+    explanation = fineline.explain(step, policy=fineline.Policy(disable=[fails]))(torch.ones(3))
+    assert [cost.cost.seconds >= SECONDS for cost in explanation.costs] == [True]
+
+
+def test_words() -> None:
+    assert str(Cost()) == "costs nothing" and str(Cost(seconds=1e-9)) == "costs nothing"
+    assert str(Cost(1, 2, 1, 0.0123)) == "costs 1 graph break, 2 graphs, 1 guard, 12.3 ms of eager calls"
+    assert str(Cost(1) - Cost(0, 3, 5, 2.5)) == "costs 1 graph break, saves 3 graphs, 5 guards, 2.5 s of eager calls"
+    one = BreakCost(BreakPlace("FL411", "print can't be captured", "a.py", 3, ""), Cost(1, 2, 3, 4.5))
+    assert BreakCost.from_dict(json.loads(json.dumps(one.as_dict()))) == one
+
+
+PROGRAM = """\
+import subprocess, sys, time
+import torch
+
+def slow(x):
+    if sys.argv[-1] == "sleep":
+        time.sleep(0.02)
+    return x + 1
+
+def opaque(x):
+    print(end="")
+    return x * 2
+
+def step(x):
+    return slow(x.sin()).cos() + opaque(x)
+
+torch.compile(step, backend="eager")(torch.ones(3))
+if "launch" in sys.argv:
+    subprocess.run([sys.executable, "program.py", "sleep"], check=True)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "rules.toml").write_text('disable = ["__main__.slow"]\nconstant = ["builtins.print"]\n')
+    return tmp_path
+
+
+def fineline_of(folder: Path, *args: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "fineline", *args]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "250"}, timeout=300)
+
+
+@pytest.mark.later
+def test_reports_of_programs_have_the_costs_of_each_process(folder: Path) -> None:
+    assert fineline_of(folder, "run", "--policy", "rules.toml", "--explain", "out.json", "program.py", "launch", "sleep").returncode == 0
+    facts = json.loads((folder / "out.json").read_text())
+    [inner] = facts["processes"]
+    for [function] in (facts["functions"], inner["functions"]):
+        [cost] = [cost for cost in function["costs"] if cost["id"] == "FL400"]
+        assert cost["seconds"] >= 0.02 and cost["graphs"] == 1 and cost["guards"] > 0 and cost["rule"].startswith("disable(__main__.slow)")
+
+
+@pytest.mark.later
+def test_the_audit_says_what_each_rule_costs_or_saves(folder: Path) -> None:
+    done = fineline_of(folder, "audit", "--json", "--policy", "rules.toml", "program.py")
+    assert done.returncode == 0, done.stderr
+    rules = {rule["selector"]: rule["costs"] for rule in json.loads(done.stdout)["rules"] if rule["times"]}
+    assert rules["__main__.slow"]["breaks"] == 1 and rules["__main__.slow"]["graphs"] == 1 and rules["__main__.slow"]["seconds"] > 0
+    # Without it, print breaks the graph.
+    assert rules["builtins.print"]["breaks"] == -1 and rules["builtins.print"]["guards"] < 0
+    done = fineline_of(folder, "audit", "--policy", "rules.toml", "program.py")
+    assert "costs 1 graph break, 1 graph, " in done.stdout and "saves 1 graph break, " in done.stdout
