@@ -284,8 +284,8 @@ def is_compiled(f: Any) -> bool:
 def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:
     marks = [mark for mark in MARKS if not region.reports.fired[mark]]
     return Explanation(
-        region.name, list(region.reports.events), list(region.graphs.graphs), region.guards(), [s.source for s in region.segments()], ran,
-        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds,
+        region.name, list(region.reports.events), list(region.graphs.graphs), region.programs(), ran,
+        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds, place=region.reports.place,
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def run(
     program: str, args: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Sets up a program and adds its run to the jobs."""
-    out = _target(out, "--explain")
+    out = _target(out, "--report")
     with _refusals():
         check = ledger_check(ledger, lambda path: _target(path, "--ledger-output"))
     made = Program(program, args, module)

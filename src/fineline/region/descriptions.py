@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
@@ -17,6 +17,7 @@ from fineline.guards.steps import CHECKS
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
+from fineline.report.programs import Guard, KeptProgram, Measures
 from fineline.stacks import StackPlace, to_the_user
 
 ACCESSES = {
@@ -28,17 +29,6 @@ ACCESSES = {
 _MOST_OF_VALUE, _MOST_NAMES = 120, 5
 
 
-class Guard(NamedTuple):
-    """A guard in words: ``name`` is the user's expression, ``claim`` the condition on it, ``where`` the line that read it, or ""."""
-
-    name: str
-    claim: str
-    where: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.claim}" + (f" (read at {self.where})" if self.where else "")
-
-
 def guard_at(segment: ResidualProgram, at: int) -> Guard:
     op, _, _, payload = segment.steps[at]
     name = payload.text if op == "relation" else _subject(segment, at)
@@ -47,11 +37,23 @@ def guard_at(segment: ResidualProgram, at: int) -> Guard:
 
 def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
     """Returns all guards of a program."""
-    return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
+    return tuple([guard_at(segment, i) for i in guard_positions(segment)])
+
+
+def guard_positions(segment: ResidualProgram) -> list[int]:
+    """Returns the positions of the guards among the steps of a program."""
+    return [i for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS]
 
 
 def describe_guards(segment: ResidualProgram) -> list[str]:
     return [str(guard) for guard in guards_of(segment)]
+
+
+def describe_program(segment: ResidualProgram, measures: Measures | None = None) -> KeptProgram:
+    """Returns a program as reports show it."""
+    code = segment.graph.code if segment.graph is not None else ""
+    places = tuple(segment.unbound.places)
+    return KeptProgram(segment.source, guards_of(segment), code, len(places), places, measures)
 
 
 def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fineline.interp.interpreter import Interpreter
 from fineline.report.operator_counter import OperatorCounts
+from fineline.report.recording import Recording
 from fineline.report.tree import Node
 from fineline.tracing.interp import CaptureHost, InterpreterOptions
 from fineline.tracing.lessons import Lessons
@@ -22,10 +23,12 @@ class Watch:
     tally: OperatorCounts | None = None
     # Returns the tree of calls so far, if listeners get it.
     tree: Callable[[], Node] | None = None
+    # Notes times and costs.
+    recording: Recording | None = None
 
     def of_alike(self) -> Watch:
         """Returns the watch of another region, whose calls are part of this one's."""
-        return Watch(self.interpreter, self.tally and self.tally.of_another())
+        return Watch(self.interpreter, self.tally and self.tally.of_another(), recording=self.recording)
 
 
 UNWATCHED = Watch()

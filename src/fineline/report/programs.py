@@ -1,0 +1,80 @@
+"""The programs of a compiled function as reports show them: guards, the graph's code, the source, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypedDict
+
+# The cost of a guard that could not be measured.
+UNKNOWN = -1.0
+
+
+class Guard(NamedTuple):
+    """A guard in words: ``name`` is the user's expression, ``claim`` the condition on it, ``where`` the line that read it, or ""."""
+
+    name: str
+    claim: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.claim}" + (f" (read at {self.where})" if self.where else "")
+
+
+class Measures(NamedTuple):
+    """What a program has cost while its capture was watched. Times are in seconds; `UNKNOWN` if they could not be measured.
+
+    ``key`` identifies the program among those of its process. ``backend``: the compilation of the graph. ``writing``: the making of the
+    program without that. ``guards``: each guard, with the reads for it alone, if nothing is remembered of earlier calls. ``check``: all
+    guards of a warm call, which remembers.
+    """
+
+    key: str
+    backend: float
+    writing: float
+    guards: tuple[float, ...]
+    check: float
+
+
+class ProgramFacts(TypedDict):
+    """A program, for JSON and other processes."""
+
+    source: str
+    code: str
+    operators: int
+    places: list[tuple[str, int]]
+    guards: list[tuple[str, str, str]]
+    measures: tuple[str, float, float, Sequence[float], float] | None
+
+
+class KeptProgram(NamedTuple):
+    """A program that was kept for later calls. ``code``: that of its graph, "" without one. ``places``: the line of each operator, if known.
+
+    ``measures``: None if the capture was not watched.
+    """
+
+    source: str
+    guards: tuple[Guard, ...]
+    code: str
+    operators: int
+    places: Sequence[tuple[str, int]] = ()
+    measures: Measures | None = None
+
+    def as_dict(self) -> ProgramFacts:
+        return {
+            "source": self.source, "code": self.code, "operators": self.operators, "places": [(file, line) for file, line in self.places],
+            "guards": [(guard.name, guard.claim, guard.where) for guard in self.guards], "measures": self.measures,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, facts: ProgramFacts) -> KeptProgram:
+        measures = facts["measures"]
+        if measures is not None:
+            key, backend, writing, costs, check = measures
+            measures = Measures(key, backend, writing, tuple(costs), check)
+        places = [(file, line) for file, line in facts["places"]]
+        guards = tuple([Guard(*guard) for guard in facts["guards"]])
+        return cls(facts["source"], guards, facts["code"], facts["operators"], places, measures)
+
+
+# Returns the program of an event, when somebody wants to read it.
+GiveProgram = Callable[[], KeptProgram]
