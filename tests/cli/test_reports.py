@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.pages import page_data
+from tests.report.pages import guards_of, page_data
 
 SCRIPT = """
 import os, subprocess, sys
@@ -73,7 +73,7 @@ def test_a_page_covers_all_processes(folder: Path) -> None:
     for function in functions:
         assert function["recorded"] and sum(function["tree"]["time"]) > 0 and function["tree"]["name"] == ["step", "inner", "Tensor.item"]
         assert [(found["id"], found["times"], found["time"] > 0) for found in function["breaks"]] == [("FL502", 1, True)]
-        assert [guard for program in function["programs"] for guard in program["guards"] if guard[3] > 0]
+        assert [guard for program in function["programs"] for guard in guards_of(program) if guard[3] > 0]
         assert len([program for program in function["programs"] if "def forward" in program["code"]]) == 2
 
 

@@ -16,7 +16,7 @@ from fineline import Policy
 from fineline.report.page import page
 from fineline.report.page_facts import MOST_FRAMES, FunctionReport, page_facts
 from fineline.report.tree import Node
-from tests.report.pages import page_data
+from tests.report.pages import guards_of, page_data
 
 X = torch.ones(3)
 
@@ -150,7 +150,7 @@ def test_recompiles_say_what_changed_from_what_to_what() -> None:
 def test_guards_have_the_users_expression_the_line_and_a_cost() -> None:
     told = fineline.explain(Scaled())(X)
     data = page_facts([told.for_page()])
-    guards = [guard for program in data["functions"][0]["programs"] for guard in program["guards"]]
+    guards = [guard for program in data["functions"][0]["programs"] for guard in guards_of(program)]
     [(name, _, (file, line), cost)] = [guard for guard in guards if guard[1] == "is 2.5"]
     assert name == "Scaled.scale" and cost > 0 and data["sources"][file]["path"] == __file__ and "self.scale" in linecache.getline(__file__, line)
     [program] = data["functions"][0]["programs"]
@@ -185,7 +185,7 @@ def test_report_has_the_same_page_without_what_was_not_measured() -> None:
     assert frames(function) == [
         ("program", "captured"), ("cosine is disabled: mine", "rule"), ("reads", "captured"), ("item reads a tensor's values", "reason"),
     ]  # fmt: skip
-    assert all(program["check"] < 0 for program in function["programs"]) and function["programs"][0]["guards"]
+    assert all(program["check"] < 0 for program in function["programs"]) and guards_of(function["programs"][0])
 
 
 def test_save_writes_a_page_json_or_text(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypedDict
 from fineline.refusals import REFUSALS
 from fineline.report.events import Event, ShownRule
 from fineline.report.programs import UNKNOWN, KeptProgram
-from fineline.report.source_lines import Place, SourceLines, SourceText
+from fineline.report.source_lines import NOWHERE, Place, SourceLines, SourceText
 from fineline.report.tree import Cause, Node
 
 # The kinds of frames, in the order of the page's legend.
@@ -27,9 +27,10 @@ MOST_FRAMES = 20_000
 _CHANGE = re.compile(r"(?P<value>.+?): (?P<before>.+?) -> (?P<after>.+?)(?: \(read at (?P<place>.+:\d+)\))?")
 # The end of a line of a graph's code that lets go of values, which a reader need not see.
 _LETS_GO = re.compile(r";  (?:\w+ = )+None$", re.M)
-# A line of a graph's code that is an operator.
-_OPERATOR = re.compile(r"    \w+(?: : [^=]+)? = (?!self\.[\w.]+(?:;|$))")
-_STATEMENT = re.compile(r"    \w+\.\w+\(")
+# A line of a graph's code that is an operator: not a return, nor the read of a constant.
+_OPERATOR = re.compile(r"    (?!return\b|\w+ = self\.[\w.]+$)\S")
+# One that takes an item of a result.
+_ITEM = re.compile(r"    \w+ = (\w+)\[\d+\]")
 
 
 class FunctionReport(NamedTuple):
@@ -109,14 +110,29 @@ class RecompileFacts(TypedDict):
     read: Place
 
 
+class GuardTable(TypedDict):
+    """The guards of a program: a list for each property. A model has thousands, with similar texts.
+
+    An expression begins with the first ``shared`` characters of the one before it; ``rest`` is what follows. ``condition``: its number in
+    ``conditions``. ``cost``: nanoseconds, -1 if they are not known.
+    """
+
+    shared: list[int]
+    rest: list[str]
+    condition: list[int]
+    at: list[Place]
+    cost: list[float]
+    conditions: list[str]
+
+
 class GraphProgram(TypedDict):
-    """A program: guards as (expression, condition, line, nanoseconds), and the place of each line of the graph's code."""
+    """A program, with the place of each line of its graph's code."""
 
     source: str
     code: str
     lines: list[Place]
     operators: int
-    guards: list[tuple[str, str, Place, float]]
+    guards: GuardTable
     backend: float
     writing: float
     check: float
@@ -339,26 +355,50 @@ def _recompile(event: Event, lines: SourceLines) -> RecompileFacts:
 # -- programs ------------------------------------------------------------------------------------------------------------
 def _program(program: KeptProgram, lines: SourceLines) -> GraphProgram:
     measures = program.measures
-    costs = measures.guards if measures is not None else (UNKNOWN,) * len(program.guards)
-    guards = []
-    for guard, cost in zip(program.guards, costs, strict=True):
-        file, _, line = guard.where.rpartition(":")
-        guards.append((guard.name, guard.claim, lines.around(file, int(line or 0), 1), round(cost * 1e9, 1) if cost >= 0 else -1))
     code = _LETS_GO.sub("", program.code.strip())
     return {
         "source": program.source.strip("\n"), "code": code, "lines": _places_of_lines(code, program.places, lines), "operators": program.operators,
-        "guards": guards, "backend": measures.backend if measures is not None else UNKNOWN,
+        "guards": _guards(program, lines), "backend": measures.backend if measures is not None else UNKNOWN,
         "writing": measures.writing if measures is not None else UNKNOWN, "check": measures.check if measures is not None else UNKNOWN,
     }  # fmt: skip
+
+
+def _guards(program: KeptProgram, lines: SourceLines) -> GuardTable:
+    costs = program.measures.guards if program.measures is not None else (UNKNOWN,) * len(program.guards)
+    table: GuardTable = {"shared": [], "rest": [], "condition": [], "at": [], "cost": [], "conditions": []}
+    conditions: dict[str, int] = {}
+    before = ""
+    for guard, cost in zip(program.guards, costs, strict=True):
+        file, _, line = guard.where.rpartition(":")
+        shared = _shared(before, guard.name)
+        before = guard.name
+        table["shared"].append(shared)
+        table["rest"].append(guard.name[shared:])
+        table["condition"].append(conditions.setdefault(guard.claim, len(conditions)))
+        table["at"].append(lines.around(file, int(line or 0), 1))
+        table["cost"].append(round(cost * 1e9, 1) if cost >= 0 else UNKNOWN)
+    table["conditions"] += conditions
+    return table
 
 
 def _places_of_lines(code: str, places: Sequence[tuple[str, int]], lines: SourceLines) -> list[Place]:
     """Returns the user's line of each line of a graph's code; (-1, 0) where there is none, an empty list if they are not known."""
     texts = code.split("\n")
-    at = [i for i, text in enumerate(texts) if _OPERATOR.match(text) or _STATEMENT.match(text)]
+    at = [i for i, text in enumerate(texts) if _OPERATOR.match(text)]
+    if len(at) != len(places):
+        # The items of an operator's results are no operators.
+        items = {i: found[1] for i in at if (found := _ITEM.fullmatch(texts[i]))}
+        uses = Counter(re.findall(r"(?<![.\w])\w+", code))
+        taken = Counter(items.values())
+        at = [i for i in at if i not in items or taken[items[i]] + 1 != uses[items[i]]]
     if len(at) != len(places):
         return []
-    found = [(-1, 0)] * len(texts)
+    found_places = [NOWHERE] * len(texts)
     for i, (file, line) in zip(at, places, strict=True):
-        found[i] = lines.around(file, line, 1)
-    return found
+        found_places[i] = lines.around(file, line, 1)
+    return found_places
+
+
+def _shared(one: str, other: str) -> int:
+    """Returns the number of characters with which both texts begin."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

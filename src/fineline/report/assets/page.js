@@ -152,24 +152,28 @@
     while (open.length) {
       const box = open.pop();
       found.push(box);
+      if (box.many || box.mark) continue;
+      const below = [];
       let left = box.left, narrow = null, marked = -MARK;
       for (const child of children[box.frame]) {
         const size = measure[child] * scale;
         if (size < MARK && (fn.tree.kind[child] === 2 || fn.tree.kind[child] === 3) && left >= marked + MARK) {
           marked = left;
-          found.push({ frame: child, level: box.level + 1, left: Math.min(left, width - MARK), width: MARK + 1, mark: true });
+          below.push({ frame: child, level: box.level + 1, left: Math.min(left, width - MARK), width: MARK + 1, mark: true });
         } else if (size >= NARROWEST) {
           narrow = null;
-          open.push({ frame: child, level: box.level + 1, left, width: size });
+          below.push({ frame: child, level: box.level + 1, left, width: size });
         } else if (narrow) {
           narrow.width += size;
           narrow.many += 1;
         } else {
           narrow = { frame: child, level: box.level + 1, left, width: size, many: 1 };
-          found.push(narrow);
+          below.push(narrow);
         }
         left += size;
       }
+      // In the order of the calls.
+      open.push(...below.reverse());
     }
     return found.filter((box) => box.width >= 0.6);
   }
@@ -402,8 +406,19 @@
       place(found.read[0] >= 0 ? found.read : found.at),
     ], () => showPlace(found.value || "captured again", found.read[0] >= 0 ? found.read : found.at, [make("p", {}, found.text)])]));
   }
+  // The guards of all programs: expression, condition, place, cost, program. Made once for each function.
+  function guardsOf(fn) {
+    fn.guards = fn.guards || fn.programs.flatMap(({ guards }, number) => {
+      let name = "";
+      return guards.rest.map((rest, i) => {
+        name = name.slice(0, guards.shared[i]) + rest;
+        return [name, guards.conditions[guards.condition[i]], guards.at[i], guards.cost[i], number];
+      });
+    });
+    return fn.guards;
+  }
   function foundGuards(fn) {
-    const guards = fn.programs.flatMap((program, number) => program.guards.map((guard) => [...guard, number]));
+    const guards = guardsOf(fn);
     const found = guards.filter(([name, claim, at]) => matches(name, claim, where(at)));
     if (state.sort === "cost") found.sort((one, other) => other[3] - one[3]);
     if (state.sort === "name") found.sort((one, other) => (one[0] < other[0] ? -1 : one[0] > other[0] ? 1 : 0));
@@ -464,7 +479,7 @@
       make("p", {}, "The Python code that runs instead of this part of the function, after its guards have held."),
       facts([
         ["operators", String(program.operators)],
-        ["guards", link(String(program.guards.length), () => open("guards"))],
+        ["guards", link(String(program.guards.rest.length), () => open("guards"))],
         ["guards, warm", program.check >= 0 ? duration(program.check * 1e6) : ""],
         ["backend", program.backend > 0 ? duration(program.backend * 1e6) : ""],
         ["writing", program.writing >= 0 ? duration(program.writing * 1e6) : ""],
@@ -489,7 +504,7 @@
       make("p", { class: "hint" }, "Frames have the time in which they ran in the capture, observation included; a later call runs the programs instead."));
     if (measured.length) {
       view.append(make("h2", {}, "Programs"));
-      const rows = fn.programs.map((program, i) => [[`program ${i}`, number(String(program.operators)), number(String(program.guards.length)), number(program.check >= 0 ? duration(program.check * 1e6) : "–"),
+      const rows = fn.programs.map((program, i) => [[`program ${i}`, number(String(program.operators)), number(String(program.guards.rest.length)), number(program.check >= 0 ? duration(program.check * 1e6) : "–"),
         number(program.writing >= 0 ? duration(program.writing * 1e6) : "–"), number(program.backend > 0 ? duration(program.backend * 1e6) : "–")], () => { state.program = i; open("program"); }]);
       table(["program", number("operators"), number("guards"), number("guards, warm call"), number("writing"), number("backend")], rows, false);
     }
