@@ -100,11 +100,11 @@ def test_all_tabs_show_something_without_an_error(report: Path, open_page: Open)
 
 def test_a_click_shows_lines_rule_next_step_and_graph(report: Path, open_page: Open) -> None:
     page = open_page(report)
-    page.click("text=operators >> nth=0")
+    page.click('fieldset button:text("operators")')
     choose(page, "Attention.forward")
     told = page.inner_text("#detail")
     assert "captured" in told and "classify.py:29" in told and "torch.softmax(q @ k" in told and "graph of program" in told and "softmax = torch.softmax(" in told
-    page.click("text=calls >> nth=0")
+    page.click('fieldset button:text("calls")')
     choose(page, "log_activations")
     told = page.inner_text("#detail")
     assert "eager by rule" in told and "FL400" in told and "talks to the metrics server" in told
@@ -119,7 +119,7 @@ def test_a_click_shows_lines_rule_next_step_and_graph(report: Path, open_page: O
 
 def test_frames_differ_without_colour(report: Path, open_page: Open) -> None:
     page = open_page(report)
-    page.click("text=calls >> nth=0")
+    page.click('fieldset button:text("calls")')
     look = "element => { const style = getComputedStyle(element); return [style.backgroundImage, style.borderLeftWidth, style.borderTopStyle].join() }"
     looks = [page.eval_on_selector(f".legend .k{kind}", look) for kind in (0, 2, 3)]
     assert len(set(looks)) == 3
@@ -260,8 +260,8 @@ def test_a_notebook_frame_runs_the_page(browser: Any, open_page: Open, tmp_path:
 def test_pictures_for_the_documents(report: Path, open_page: Open, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = PICTURES if request.config.getoption("--write-golden") else tmp_path
     page = open_page(report, height=640)
-    page.click("text=operators >> nth=0")
-    choose(page, "Tensor.item")
+    page.click('fieldset button:text("calls")')
+    choose(page, "log_activations")
     page.screenshot(path=folder / "report_calls.png")
     page.click("#tab-guards")
     page.fill("#search", "layernorm")

@@ -41,6 +41,13 @@
   const cost = (nanoseconds) => (nanoseconds < 0 ? "–" : nanoseconds >= 1000 ? `${(nanoseconds / 1000).toFixed(1)} µs` : `${Math.round(nanoseconds)} ns`);
   const fileOf = (place) => (place && place[0] >= 0 ? DATA.sources[place[0]] : null);
   const where = (place) => (fileOf(place) ? `${fileOf(place).name}:${place[1]}` : "");
+  // A place for tables: the end of a long path.
+  const shortPlace = (place) => {
+    const parts = where(place).split(/(?=[\\/])/);
+    while (parts.length > 1 && parts.join("").length > 32) parts.shift();
+    const text = parts.join("");
+    return make("span", { title: fullPlace(place) }, text.length < where(place).length ? `…${text}` : text);
+  };
   const brief = (place) => (fileOf(place) ? `${fileOf(place).name.split(/[\\/]/).pop()}:${place[1]}` : "");
   const fullPlace = (place) => (fileOf(place) ? `${fileOf(place).path}:${place[1]}` : "");
   const matches = (...texts) => {
@@ -378,7 +385,7 @@
   }
   const nothing = (text) => view.append(make("p", { class: "empty" }, text));
   const number = (parts) => ({ class: "number", parts });
-  const place = (at) => ({ class: "where", parts: make("span", { title: fullPlace(at) }, where(at)) });
+  const place = (at) => ({ class: "where", parts: shortPlace(at) });
 
   const foundBreaks = (fn) => fn.breaks.filter((group) => matches(group.id, group.kind, group.reason, group.rule, ...group.places.map((at) => `${where(at.at)} ${at.function}`)));
   function showBreaks(fn) {
@@ -389,7 +396,7 @@
       number(String(group.times)),
       make("span", { class: `badge k${group.built_in ? 3 : 2}` }, group.id),
       { parts: [group.reason, make("br"), make("span", { class: "quiet" }, group.built_in ? group.kind : `${group.kind}, by your rule ${group.rule}`)] },
-      { class: "where", parts: [where(group.places[0].at), group.places.length > 1 ? ` and ${group.places.length - 1} more` : ""] },
+      { class: "where", parts: [shortPlace(group.places[0].at), group.places.length > 1 ? ` and ${group.places.length - 1} more` : ""] },
     ], () => showBreak(group)]));
     const rules = fn.rules.filter((rule) => matches(rule.text, rule.place));
     if (rules.length) {
