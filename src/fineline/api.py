@@ -263,7 +263,7 @@ def explain(
 def report(compiled: Callable) -> Explanation:
     """Returns the graphs, graph breaks, recompiles, guards and programs of a compiled callable since it was made or reset.
 
-    It runs nothing. The operators are those that captures recorded; under ``fineline run --explain`` also those that calls
+    It runs nothing. The operators are those that captures recorded; under ``fineline run --report`` also those that calls
     run. Raises `BadArgument` for a callable that is not compiled.
     """
     check_callable(compiled)
