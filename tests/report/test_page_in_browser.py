@@ -183,8 +183,10 @@ def test_breaks_recompiles_guards_graphs_and_timings(report: Path, open_page: Op
     assert "sizes (2, 16, 32) → (2, 24, 32)" in row and "classify.py" in row
     page.click("#tab-guards")
     assert "ns" in page.inner_text("#view tbody tr >> nth=0")
-    page.click("#view tbody tr >> nth=12")
-    assert page.locator("#detail .code .chosen").count() == 1
+    page.fill("#search", "attention.qkv is of type")
+    page.click("#view tbody tr >> nth=1")
+    assert page.inner_text("#detail .chosen").endswith("q, k, v = self.qkv(x).chunk(3, dim=-1)")
+    page.fill("#search", "")
     page.click("#tab-graphs")
     page.locator(".code .line.place", has_text="softmax").first.click()
     assert "torch.softmax(q @ k" in page.inner_text("#detail .chosen")
