@@ -184,7 +184,8 @@ def test_breaks_recompiles_guards_graphs_and_timings(report: Path, open_page: Op
     page.click("#tab-guards")
     assert "ns" in page.inner_text("#view tbody tr >> nth=0")
     page.fill("#search", "attention.qkv is of type")
-    page.click("#view tbody tr >> nth=1")
+    page.click('#view th button:text("expression")')
+    assert page.inner_text("#detail h1") == "Classifier.blocks.0.attention.qkv"
     assert page.inner_text("#detail .chosen").endswith("q, k, v = self.qkv(x).chunk(3, dim=-1)")
     page.fill("#search", "")
     page.click("#tab-graphs")

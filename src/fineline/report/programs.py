@@ -35,6 +35,24 @@ class Measures(NamedTuple):
     check: float
 
 
+class GuardFacts(TypedDict):
+    """A guard, for JSON."""
+
+    name: str
+    claim: str
+    where: str
+
+
+class MeasuresFacts(TypedDict):
+    """The costs of a program, for JSON."""
+
+    key: str
+    backend: float
+    writing: float
+    guards: list[float]
+    check: float
+
+
 class ProgramFacts(TypedDict):
     """A program, for JSON and other processes."""
 
@@ -42,8 +60,8 @@ class ProgramFacts(TypedDict):
     code: str
     operators: int
     places: list[tuple[str, int]]
-    guards: list[tuple[str, str, str]]
-    measures: tuple[str, float, float, Sequence[float], float] | None
+    guards: list[GuardFacts]
+    measures: MeasuresFacts | None
 
 
 class KeptProgram(NamedTuple):
@@ -60,19 +78,21 @@ class KeptProgram(NamedTuple):
     measures: Measures | None = None
 
     def as_dict(self) -> ProgramFacts:
+        measures: MeasuresFacts | None = None
+        if self.measures is not None:
+            key, backend, writing, costs, check = self.measures
+            measures = {"key": key, "backend": backend, "writing": writing, "guards": list(costs), "check": check}
         return {
             "source": self.source, "code": self.code, "operators": self.operators, "places": [(file, line) for file, line in self.places],
-            "guards": [(guard.name, guard.claim, guard.where) for guard in self.guards], "measures": self.measures,
+            "guards": [{"name": name, "claim": claim, "where": where} for name, claim, where in self.guards], "measures": measures,
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, facts: ProgramFacts) -> KeptProgram:
-        measures = facts["measures"]
-        if measures is not None:
-            key, backend, writing, costs, check = measures
-            measures = Measures(key, backend, writing, tuple(costs), check)
+        found = facts["measures"]
+        measures = Measures(found["key"], found["backend"], found["writing"], tuple(found["guards"]), found["check"]) if found is not None else None
         places = [(file, line) for file, line in facts["places"]]
-        guards = tuple([Guard(*guard) for guard in facts["guards"]])
+        guards = tuple([Guard(**guard) for guard in facts["guards"]])
         return cls(facts["source"], guards, facts["code"], facts["operators"], places, measures)
 
 

@@ -22,6 +22,17 @@ class Cause(NamedTuple):
     line: int
 
 
+class CauseFacts(TypedDict):
+    """A cause, for JSON."""
+
+    id: str
+    reason: str
+    rule: str
+    built_in: bool
+    file: str
+    line: int
+
+
 class NodeFacts(TypedDict):
     """The attributes of a node, and of the nodes below it, for JSON."""
 
@@ -31,7 +42,7 @@ class NodeFacts(TypedDict):
     colour: str
     operators: int
     seconds: float
-    cause: tuple[str, str, str, bool, str, int] | None
+    cause: CauseFacts | None
     programs: list[str]
     children: list[NodeFacts]
 
@@ -63,16 +74,20 @@ class Node:
             yield from child
 
     def as_dict(self) -> NodeFacts:
+        cause: CauseFacts | None = None
+        if self.cause is not None:
+            id, reason, rule, built_in, file, line = self.cause
+            cause = {"id": id, "reason": reason, "rule": rule, "built_in": built_in, "file": file, "line": line}
         return {
             "name": self.name, "file": self.file, "line": self.line, "colour": self.colour, "operators": self.operators,
-            "seconds": self.seconds, "cause": self.cause, "programs": list(self.programs),
+            "seconds": self.seconds, "cause": cause, "programs": list(self.programs),
             "children": [child.as_dict() for child in self.children],
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, facts: NodeFacts) -> Node:
         children = [cls.from_dict(child) for child in facts["children"]]
-        cause = Cause(*facts["cause"]) if facts["cause"] is not None else None
+        cause = Cause(**facts["cause"]) if facts["cause"] is not None else None
         own = facts["name"], facts["file"], facts["line"], facts["colour"], facts["operators"]
         return cls(*own, children, facts["seconds"], cause, facts["programs"])
 
