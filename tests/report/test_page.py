@@ -16,6 +16,7 @@ from fineline import Policy
 from fineline.report.page import page
 from fineline.report.page_facts import MOST_FRAMES, FunctionReport, page_facts
 from fineline.report.tree import Node
+from tests.models.test_zoo import zoo_modules
 from tests.report.pages import guards_of, page_data
 
 X = torch.ones(3)
@@ -144,7 +145,15 @@ def test_recompiles_say_what_changed_from_what_to_what() -> None:
     compiled(torch.ones(4))
     [function] = page_facts([fineline.report(compiled).for_page()])["functions"]
     [found, *_] = function["recompiles"]
-    assert (found["value"], found["before"], found["after"]) == ("x", "sizes (3,)", "(4,)")
+    assert (found["value"], found["changes"]) == ("x", [("sizes (3,)", "(4,)")])
+
+
+def test_a_value_that_changed_in_two_ways() -> None:
+    compiled = fineline.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    compiled(torch.ones(2, 3, dtype=torch.float64))
+    compiled(torch.ones(4, 5, dtype=torch.float64))
+    [function] = page_facts([fineline.report(compiled).for_page()])["functions"]
+    assert function["recompiles"][0]["changes"] == [("sizes (2, 3)", "(4, 5)"), ("strides (3, 1)", "(5, 1)")]
 
 
 def test_guards_have_the_users_expression_the_line_and_a_cost() -> None:
@@ -188,6 +197,16 @@ def test_report_has_the_same_page_without_what_was_not_measured() -> None:
     assert all(program["check"] < 0 for program in function["programs"]) and guards_of(function["programs"][0])
 
 
+def test_a_call_that_is_not_captured_at_all_is_one_eager_frame() -> None:
+    async def coroutine(x):
+        return x
+
+    compiled = fineline.compile(coroutine, backend="eager")
+    compiled(X).close()
+    [function] = page_facts([fineline.report(compiled).for_page()])["functions"]
+    assert [kind for _, kind in frames(function)] == ["reason"] and function["tree"]["causes"][0]["reason"] == function["breaks"][0]["reason"]
+
+
 def test_save_writes_a_page_json_or_text(tmp_path: Path) -> None:
     told = fineline.explain(program)(X)
     told.save(tmp_path / "report.html")
@@ -212,3 +231,14 @@ def test_a_tree_with_too_many_frames_keeps_the_most_expensive() -> None:
     report = FunctionReport("root", "", "", "", (__file__, 1), [], [], {}, {}, root, 0.0, {})
     tree = page_facts([report])["functions"][0]["tree"]
     assert len(tree["name"]) == MOST_FRAMES and tree["left_out"] == 11 and "n10" not in tree["name"] and "n11" in tree["name"]
+
+
+@pytest.mark.later
+def test_the_page_of_the_zoos_t5_is_under_a_megabyte(tmp_path: Path) -> None:
+    zoo, _ = zoo_modules()
+    built = zoo.build("hf_t5", 0)
+    fineline.explain(built.fn)(*built.args, **built.kwargs).save(tmp_path / "t5.html")
+    text = (tmp_path / "t5.html").read_text()
+    assert len(text.encode()) < 1_000_000
+    [function] = page_data(text)["functions"]
+    assert len(function["tree"]["name"]) > 1000 and len(guards_of(function["programs"][0])) > 1000 and len(function["programs"][0]["lines"]) > 800

@@ -19,7 +19,6 @@ from fineline.report.events import LISTENERS
 from fineline.report.page import page as render
 from fineline.report.page_facts import FunctionReport
 from fineline.report.tree import Cause, Node
-from tests.report.classify import run
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parent.parent / "docs" / "pictures"
@@ -54,7 +53,10 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         patch.setattr(LISTENERS, "all", (heard.hear,))
         patch.setattr(LISTENERS, "trees", True)
         patch.chdir(HERE)
-        run(lambda model: fineline.compile(model, backend="eager"))
+        # As a program in its own folder.
+        module: dict[str, Any] = {"__name__": "classify"}
+        exec(compile(Path("classify.py").read_text(), "classify.py", "exec"), module)
+        module["run"](lambda model: fineline.compile(model, backend="eager"))
         path.write_text(render([explanation.for_page() for explanation in heard.explanations()]))
     yield path
     fineline.reset()

@@ -23,8 +23,9 @@ BREAKS = {
 }  # fmt: skip
 # A page shows the most expensive frames of a tree that has more.
 MOST_FRAMES = 20_000
-# The text of a recompile: the value, its change, the line that reads it.
-_CHANGE = re.compile(r"(?P<value>.+?): (?P<before>.+?) -> (?P<after>.+?)(?: \(read at (?P<place>.+:\d+)\))?")
+# The text of a recompile: the value, its changes, the line that reads it; and what is between two changes.
+_CHANGE = re.compile(r"(?P<value>.+?): (?P<changes>.+? -> .+?)(?: \(read at (?P<place>.+:\d+)\))?")
+_NEXT_CHANGE = re.compile(r", (?=[a-z_]+(?: [a-z]+)? .+ -> )")
 # The end of a line of a graph's code that lets go of values, which a reader need not see.
 _LETS_GO = re.compile(r";  (?:\w+ = )+None$", re.M)
 # A line of a graph's code that is an operator: not a return, nor the read of a constant.
@@ -104,8 +105,7 @@ class RecompileFacts(TypedDict):
 
     text: str
     value: str
-    before: str
-    after: str
+    changes: list[tuple[str, str]]
     at: Place
     read: Place
 
@@ -194,7 +194,7 @@ def page_facts(reports: Iterable[FunctionReport]) -> PageFacts:
 
 
 def _function(report: FunctionReport, lines: SourceLines) -> FunctionFacts:
-    tree = report.tree if report.tree is not None else _tree_of_events(report)
+    tree = _eager_from_its_start(report) or report.tree or _tree_of_events(report)
     at = lines.function(*report.place)
     programs = {program.measures.key: i for i, program in enumerate(report.programs) if program.measures is not None}
     return {
@@ -223,10 +223,22 @@ def _tree_of_events(report: FunctionReport) -> Node:
                 found = Node(name, file, line, "captured")
                 parent.children.append(found)
             parent = found
-        cause = Cause(event.id, event.reason, event.rule, not event.users_rule, event.file, event.line)
+        cause = _cause_of(event)
         if cause not in [child.cause for child in parent.children]:
             parent.children.append(Node(event.reason, event.file, event.line, "eager", cause=cause))
     return root
+
+
+def _eager_from_its_start(report: FunctionReport) -> Node | None:
+    """Returns the frame of a function whose calls were not captured at all; None for others."""
+    if report.programs or (report.tree is not None and report.tree.children):
+        return None
+    found = next((event for event in report.events if event.kind in ("skipped", "eager", "limit")), None)
+    return Node(report.name, *report.place, "eager", cause=_cause_of(found)) if found is not None else None
+
+
+def _cause_of(event: Event) -> Cause:
+    return Cause(event.id, event.reason, event.rule, not event.users_rule, event.file, event.line)
 
 
 def _about_code(events: Sequence[Event]) -> list[Event]:
@@ -344,10 +356,11 @@ def _break(
 
 def _recompile(event: Event, lines: SourceLines) -> RecompileFacts:
     found = _CHANGE.fullmatch(event.reason)
-    parts = found.groupdict("") if found is not None else dict.fromkeys(("value", "before", "after", "place"), "")
+    parts = found.groupdict("") if found is not None else dict.fromkeys(("value", "changes", "place"), "")
     file, _, line = parts["place"].rpartition(":")
+    changes = [change.partition(" -> ") for change in _NEXT_CHANGE.split(parts["changes"]) if change]
     return {
-        "text": event.reason, "value": parts["value"], "before": parts["before"], "after": parts["after"],
+        "text": event.reason, "value": parts["value"], "changes": [(before, after) for before, _, after in changes],
         "at": lines.around(event.file, event.line), "read": lines.around(file, int(line or 0)),
     }  # fmt: skip
 

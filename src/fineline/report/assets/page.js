@@ -44,11 +44,12 @@
   // A place for tables: the end of a long path.
   const shortPlace = (place) => {
     const parts = where(place).split(/(?=[\\/])/);
-    while (parts.length > 1 && parts.join("").length > 32) parts.shift();
+    while (parts.length > 1 && parts.join("").length > 26) parts.shift();
     const text = parts.join("");
     return make("span", { title: fullPlace(place) }, text.length < where(place).length ? `…${text}` : text);
   };
   const brief = (place) => (fileOf(place) ? `${fileOf(place).name.split(/[\\/]/).pop()}:${place[1]}` : "");
+  const placeText = (place) => make("code", { title: fullPlace(place) }, where(place));
   const fullPlace = (place) => (fileOf(place) ? `${fileOf(place).path}:${place[1]}` : "");
   const matches = (...texts) => {
     const text = texts.join("\n").toLowerCase();
@@ -289,7 +290,7 @@
       make("p", {}, make("strong", {}, `${cause.id}${words ? `: ${words.title}` : ""}`)),
       make("p", {}, cause.reason),
       cause.rule && make("p", {}, make("span", { class: "quiet" }, cause.built_in ? "Rule of fineline: " : "Your rule: "), make("code", {}, cause.rule)),
-      place && fileOf(place) && make("p", {}, make("span", { class: "quiet" }, "At "), make("code", {}, fullPlace(place))),
+      place && fileOf(place) && make("p", {}, make("span", { class: "quiet" }, "At "), placeText(place)),
       words && make("p", {}, make("span", { class: "quiet" }, "Next: "), words.next));
   }
   function facts(pairs) {
@@ -319,7 +320,7 @@
       make("span", { class: `badge k${tree.kind[i]}`, title: KINDS[tree.kind[i]].tells }, `${KINDS[tree.kind[i]].glyph} ${KINDS[tree.kind[i]].name}`.trim()),
       ...[cause && explain(cause, cause.at)].filter(Boolean),
       facts([
-        ["defined at", make("code", {}, fullPlace(tree.at[i]))],
+        ["defined at", placeText(tree.at[i])],
         ["time", totals.time[0] > 0 ? `${duration(totals.time[i])}, ${duration(tree.time[i])} of it in itself` : ""],
         ["operators", `${totals.operators[i]}, ${tree.operators[i]} of them in itself`],
         ["called by", path(fn, i).length > 1 ? path(fn, i).slice(0, -1).map((at, n) => [n ? " › " : "", link(tree.name[at], () => selectFrame(at))]) : ""],
@@ -351,7 +352,7 @@
     return i >= 0 && make("p", {}, link("Show it among the calls", () => { open("calls"); selectFrame(i); }));
   }
   function showPlace(title, place, more = []) {
-    detail.replaceChildren(make("h1", {}, title), make("p", { class: "quiet mono" }, fullPlace(place)), ...more, sourceAround(place, [place[1]]));
+    detail.replaceChildren(make("h1", {}, title), make("p", { class: "quiet" }, placeText(place)), ...more, sourceAround(place, [place[1]]));
     detail.scrollTop = 0;
   }
 
@@ -409,7 +410,7 @@
     if (!fn.recompiles.length) return nothing("No call was captured again.");
     table(["value", "from → to", "read at"], foundRecompiles(fn).map((found) => [[
       { class: "mono", parts: found.value || "–" },
-      { class: "change", parts: found.value ? [make("del", {}, found.before), " → ", make("ins", {}, found.after)] : found.text },
+      { class: "change", parts: found.changes.length ? found.changes.map(([before, after]) => make("div", {}, make("del", {}, before), " → ", make("ins", {}, after))) : found.text },
       place(found.read[0] >= 0 ? found.read : found.at),
     ], () => showPlace(found.value || "captured again", found.read[0] >= 0 ? found.read : found.at, [make("p", {}, found.text)])]));
   }
@@ -441,7 +442,7 @@
       view.append(make("p", { class: "quiet" }, "Costs are measured by fineline.explain(f)(*args) and fineline run --report."));
     }
     table([number(head("cost", "cost")), head("name", "expression"), "condition", "read at", number(head("program", "program"))], foundGuards(fn).map(([name, claim, at, spent, program]) => [[
-      number(cost(spent)), { class: "mono", parts: name }, claim, place(at), number(String(program)),
+      number(cost(spent)), { class: "mono", parts: name }, { class: "condition", parts: claim }, place(at), number(String(program)),
     ], () => showPlace(name, at, [make("p", {}, claim), facts([["cost", spent >= 0 ? `${cost(spent)}, with the reads for it alone, if nothing is remembered` : "not measured"], ["program", link(String(program), () => { state.program = program; open("program"); })]])])]));
   }
 
