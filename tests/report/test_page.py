@@ -185,6 +185,16 @@ def test_a_graphs_code_is_readable_and_each_operator_has_its_line() -> None:
     assert "x.sin()" in linecache.getline(__file__, places["sin"]) and "x.cos()" in linecache.getline(__file__, places["cos"])
 
 
+def test_the_graphs_that_operators_run_are_below_the_graph() -> None:
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
+
+    [shown] = page_facts([fineline.explain(f)(X).for_page()])["functions"][0]["programs"]
+    graph, *parts = shown["code"].split("\n\n# ")
+    assert "higher_order.cond" in graph and len(parts) == 2 and ".sin()" in parts[0] and ".cos()" in parts[1] and parts[0].partition("\n")[0] in graph
+    assert len(shown["lines"]) == len(graph.split("\n"))
+
+
 def test_report_has_the_same_page_without_what_was_not_measured() -> None:
     compiled = fineline.compile(program, backend="eager", policy=POLICY)
     compiled(X)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 
 from fineline.codegen.frame_state import FrameState
 from fineline.codegen.programs import ResidualProgram
@@ -51,9 +52,9 @@ def describe_guards(segment: ResidualProgram) -> list[str]:
 
 def describe_program(segment: ResidualProgram, measures: Measures | None = None) -> KeptProgram:
     """Returns a program as reports show it."""
-    code = segment.graph.code if segment.graph is not None else ""
-    places = tuple(segment.unbound.places)
-    return KeptProgram(segment.source, guards_of(segment), code, len(places), places, measures)
+    graph, places = segment.graph, tuple(segment.unbound.places)
+    parts = [(name, part.code) for name, part in graph.named_modules() if name and is_a(part, GraphModule)] if graph is not None else []
+    return KeptProgram(segment.source, guards_of(segment), graph.code if graph is not None else "", len(places), places, measures, parts)
 
 
 def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:

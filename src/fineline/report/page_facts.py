@@ -369,8 +369,11 @@ def _recompile(event: Event, lines: SourceLines) -> RecompileFacts:
 def _program(program: KeptProgram, lines: SourceLines) -> GraphProgram:
     measures = program.measures
     code = _LETS_GO.sub("", program.code.strip())
+    places = _places_of_lines(code, program.places, lines)
+    for name, part in program.parts:
+        code += f"\n\n# {name}\n" + _LETS_GO.sub("", part.strip())
     return {
-        "source": program.source.strip("\n"), "code": code, "lines": _places_of_lines(code, program.places, lines), "operators": program.operators,
+        "source": program.source.strip("\n"), "code": code, "lines": places, "operators": program.operators,
         "guards": _guards(program, lines), "backend": measures.backend if measures is not None else UNKNOWN,
         "writing": measures.writing if measures is not None else UNKNOWN, "check": measures.check if measures is not None else UNKNOWN,
     }  # fmt: skip

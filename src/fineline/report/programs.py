@@ -58,6 +58,7 @@ class ProgramFacts(TypedDict):
 
     source: str
     code: str
+    parts: list[tuple[str, str]]
     operators: int
     places: list[tuple[str, int]]
     guards: list[GuardFacts]
@@ -67,7 +68,7 @@ class ProgramFacts(TypedDict):
 class KeptProgram(NamedTuple):
     """A program that was kept for later calls. ``code``: that of its graph, "" without one. ``places``: the line of each operator, if known.
 
-    ``measures``: None if the capture was not watched.
+    ``parts``: the names in the graph, and the code, of the graphs that its operators run. ``measures``: None if the capture was not watched.
     """
 
     source: str
@@ -76,6 +77,7 @@ class KeptProgram(NamedTuple):
     operators: int
     places: Sequence[tuple[str, int]] = ()
     measures: Measures | None = None
+    parts: Sequence[tuple[str, str]] = ()
 
     def as_dict(self) -> ProgramFacts:
         measures: MeasuresFacts | None = None
@@ -83,7 +85,8 @@ class KeptProgram(NamedTuple):
             key, backend, writing, costs, check = self.measures
             measures = {"key": key, "backend": backend, "writing": writing, "guards": list(costs), "check": check}
         return {
-            "source": self.source, "code": self.code, "operators": self.operators, "places": [(file, line) for file, line in self.places],
+            "source": self.source, "code": self.code, "parts": list(self.parts), "operators": self.operators,
+            "places": [(file, line) for file, line in self.places],
             "guards": [{"name": name, "claim": claim, "where": where} for name, claim, where in self.guards], "measures": measures,
         }  # fmt: skip
 
@@ -93,7 +96,8 @@ class KeptProgram(NamedTuple):
         measures = Measures(found["key"], found["backend"], found["writing"], tuple(found["guards"]), found["check"]) if found is not None else None
         places = [(file, line) for file, line in facts["places"]]
         guards = tuple([Guard(**guard) for guard in facts["guards"]])
-        return cls(facts["source"], guards, facts["code"], facts["operators"], places, measures)
+        parts = [(name, code) for name, code in facts["parts"]]
+        return cls(facts["source"], guards, facts["code"], facts["operators"], places, measures, parts)
 
 
 # Returns the program of an event, when somebody wants to read it.
