@@ -52,7 +52,7 @@ INTRODUCTION = """\
 
 Each id has an entry: what it means, a program that shows it, a program without it, and the next step. An error has its id as `.id`, and its text begins
 with it. `print(fineline.explain(fn)(*args))` shows the ids of graph breaks and of code that runs eagerly; `.events` has those of other events too,
-except FL002 to FL004, which are for logs and `fineline run --explain`.
+except FL002 to FL004, which are for logs and `fineline run --report`.
 Where no graph break is allowed (`fullgraph=True`), the error is FL102, and its reason names the id of the graph break.
 
 `docs/errors.py` makes this page from `src/fineline/refusals.toml` and the programs in `docs/errors/`.

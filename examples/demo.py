@@ -3,7 +3,7 @@
     python -m examples.demo [--backends eager,inductor] [--models bert,gpt,llama,t5] [--lines 14]
 
 Each row is measured in this process with imports warm; Inductor's disk cache is empty at each first call. ``overhead`` is
-a warm call of a region whose graph does nothing: guards, and handing results back.
+a warm call of a region whose graph does nothing: guards, and handing results back. In the end it writes a report on all models.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ from torch._inductor.utils import fresh_cache
 import fineline
 from examples.measure import Counting, equal, median_ms, null_backend, once
 from examples.models import EXAMPLES, Example
+from fineline.report.explain import Explanation
+from fineline.report.output import write_report
+
+REPORT = Path("build/demo_report.html")
 
 FRONT_ENDS: dict[str, tuple[Callable[..., Any], Callable[[], None]]] = {
     "fineline": (fineline.compile, fineline.reset),
@@ -70,9 +75,17 @@ def main() -> int:
     print(f"torch {torch.__version__}, one thread. Warming imports up ...", flush=True)
     warm_up(backends)
     started = time.time()
-    rows = [row for example in EXAMPLES if example.name.lower().startswith(wanted) for row in show(example, backends, options.lines)]
+    rows: list[Row] = []
+    explanations: list[Explanation] = []
+    for example in EXAMPLES:
+        if example.name.lower().startswith(wanted):
+            rows += show(example, backends)
+            explanations += explained(example, options.lines)
     bad = [row for row in rows if row.error or row.equal is False]
     print(f"{len(rows)} rows in {time.time() - started:.0f} s; {len(bad)} failed or differ from eager.")
+    REPORT.parent.mkdir(exist_ok=True)
+    write_report(REPORT, [explanation.for_page() for explanation in explanations], dict)
+    print(f"What fineline captured, call by call: {REPORT.absolute()}")
     return 1 if bad else 0
 
 
@@ -88,7 +101,7 @@ def _trivial(x: torch.Tensor) -> torch.Tensor:
     return x.sin() + 1
 
 
-def show(example: Example, backends: list[str], lines: int) -> list[Row]:
+def show(example: Example, backends: list[str]) -> list[Row]:
     """Measures and prints one model."""
     print(f"\n{example.name}\n{HEAD}", flush=True)
     with torch.no_grad():
@@ -98,8 +111,6 @@ def show(example: Example, backends: list[str], lines: int) -> list[Row]:
             for name in FRONT_ENDS:
                 rows.append(measured(example, name, backend))
                 print(rows[-1], flush=True)
-        print("\n  what fineline captured:")
-        print_explanation(example, lines)
     return rows
 
 
@@ -148,13 +159,18 @@ def _overhead_us(example: Example, compiler: Callable[..., Any]) -> float:
     return median_ms(lambda: compiled(**inputs)) * 1e3
 
 
-def print_explanation(example: Example, lines: int) -> None:
+def explained(example: Example, lines: int) -> list[Explanation]:
+    """Prints what fineline captured of one model; returns the explanation, none if the capture fails."""
+    print("\n  what fineline captured:")
+    explanations = []
     try:
-        text = str(fineline.explain(example.build())(**example.inputs(0)))
+        with torch.no_grad():
+            explanations.append(fineline.explain(example.build())(**example.inputs(0)))
+        text = str(explanations[0])
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-    shown = list(_shortened(text.splitlines(), lines))
-    print("\n".join(f"    {line[:150]}" for line in shown))
+    print("\n".join(f"    {line[:150]}" for line in _shortened(text.splitlines(), lines)), flush=True)
+    return explanations
 
 
 def _shortened(lines: list[str], limit: int) -> Iterator[str]:

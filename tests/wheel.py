@@ -17,9 +17,10 @@ def main() -> None:
     found = Path(str(fineline.__file__))
     assert found.is_relative_to(sys.prefix), f"{found} is not the wheel's"
     assert CORE is not None, FAILURE
-    for name in ("py.typed", "refusals.toml", "cli/startup/sitecustomize.py"):
+    for name in ("py.typed", "refusals.toml", "cli/startup/sitecustomize.py", "report/assets/page.html"):
         assert (found.parent / name).exists(), name
     assert not (found.parent / "native").exists(), "sources in the wheel"
+    assert fineline.explain(nn.GELU())(torch.ones(3))._repr_html_().startswith("<iframe "), "the report's page"
     model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
     other = copy.deepcopy(model)
     compiled = fineline.compile(model, backend="aot_eager")

@@ -263,7 +263,7 @@ def explain(
 def report(compiled: Callable) -> Explanation:
     """Returns the graphs, graph breaks, recompiles, guards and programs of a compiled callable since it was made or reset.
 
-    It runs nothing. The operators are those that captures recorded; under ``fineline run --explain`` also those that calls
+    It runs nothing. The operators are those that captures recorded; under ``fineline run --report`` also those that calls
     run. Raises `BadArgument` for a callable that is not compiled.
     """
     check_callable(compiled)
@@ -284,8 +284,9 @@ def is_compiled(f: Any) -> bool:
 def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | None, seconds: float = 0.0) -> Explanation:
     marks = [mark for mark in MARKS if not region.reports.fired[mark]]
     return Explanation(
-        region.name, list(region.reports.events), list(region.graphs.graphs), region.guards(), [s.source for s in region.segments()], ran,
-        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds, costs=region.watch.costs.settled() if region.watch.costs else (),
+        region.name, list(region.reports.events), list(region.graphs.graphs), region.programs(), ran,
+        rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds, place=region.reports.place,
+        costs=region.watch.costs.settled() if region.watch.costs else (),
     )  # fmt: skip
 
 

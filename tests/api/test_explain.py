@@ -54,7 +54,7 @@ def test_the_text() -> None:
     assert first.startswith("program: ") and "2 graph breaks" in first and "guard" in first
     assert f"{__file__}:{LINE + 3}" in text and "next " in text
     assert "src/fineline" not in text
-    assert fineline.explain(program)(X)._repr_html_().startswith("<pre>program")
+    assert fineline.explain(program)(X)._repr_html_().startswith("<iframe ")
 
 
 def test_guards_and_program_are_readable() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.pages import guards_of, page_data
+
 SCRIPT = """
 import os, subprocess, sys
 import torch
@@ -62,11 +64,23 @@ def test_json_has_the_calls_the_operators_and_the_way_to_each_break(folder: Path
     assert len(facts["processes"]) == 1
 
 
-@pytest.mark.later
-def test_the_pages_name_decides(folder: Path) -> None:
-    assert explain(folder, "out.html", "again").returncode == 0
+def test_a_page_covers_all_processes(folder: Path) -> None:
+    command = [sys.executable, "-m", "fineline", "run", "--report", "out.html", "script.py", "again"]
+    assert subprocess.run(command, cwd=folder, capture_output=True, text=True).returncode == 0
     text = (folder / "out.html").read_text()
-    assert text.startswith("<!DOCTYPE html>") and text.count("<h2") == 2 and "in process" in text and "torch.sin" not in text and "def forward" in text
+    functions = page_data(text)["functions"]
+    assert [function["name"] for function in functions] == ["step", "step"]
+    assert functions[0]["process"] == "" and functions[1]["process"].startswith("process ")
+    for function in functions:
+        assert function["recorded"] and sum(function["tree"]["time"]) > 0 and function["tree"]["name"] == ["step", "inner", "Tensor.item"]
+        assert [(found["id"], found["times"], found["time"] > 0) for found in function["breaks"]] == [("FL502", 1, True)]
+        assert [guard for program in function["programs"] for guard in guards_of(program) if guard[3] > 0]
+        assert len([program for program in function["programs"] if "def forward" in program["code"]]) == 2
+
+
+@pytest.mark.later
+def test_the_name_decides(folder: Path) -> None:
+    assert explain(folder, "out.htm").returncode == 0 and (folder / "out.htm").read_text().startswith("<!DOCTYPE html>")
     assert explain(folder, "out.anything").returncode == 0
     assert (folder / "out.anything").read_text().startswith("step: 2 graphs")
 

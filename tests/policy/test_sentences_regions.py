@@ -285,7 +285,7 @@ def test_what_explain_returns(door):
     assert (found.id, found.file, found.line) == ("FL400", __file__, broken.__code__.co_firstlineno + 1)
     assert "a file" in found.reason and found.rule.startswith("disable(") and found in said.events
     assert said.guards and all(type(guard) is str for guard in said.guards)
-    assert compile(said.program, "program", "exec") and "2 graphs" in str(said) and said._repr_html_().startswith("<pre>")
+    assert compile(said.program, "program", "exec") and "2 graphs" in str(said) and said._repr_html_().startswith("<iframe")
 
 
 def test_the_call_tree(door):

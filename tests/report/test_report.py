@@ -1,8 +1,6 @@
-"""``explain`` of what is compiled, ``report``, and the pages that are made of them."""
+"""``explain`` of what is compiled, and ``report``."""
 
 from __future__ import annotations
-
-import html.parser
 
 import pytest
 import torch
@@ -10,7 +8,6 @@ from torch import nn
 
 import fineline
 from fineline import Policy, errors
-from fineline.report.html import page
 
 X = torch.ones(3)
 
@@ -120,35 +117,6 @@ def test_the_repr_helps() -> None:
     assert repr(told) == f"<Explanation of program: 1 graph, 3 operators, 0 graph breaks, {len(told.guards)} guards; print it to read more>"
     assert repr(fineline.why(torch.sub)).startswith("<Decision on torch.sub: allow, by <Rule allow(torch.sub) at ")
     assert repr(POLICY.rules[0]) == f"<Rule {POLICY.rules[0]}, region>"
-
-
-class Checker(html.parser.HTMLParser):
-    """Asserts that all elements are closed in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_stands_alone_is_well_formed_and_escapes() -> None:
-    def evil(x):
-        fineline.graph_break("<script>alert(1)</script>")
-        return cosine(x) + 1
-
-    told = fineline.explain(evil, policy=POLICY)(X)
-    text = page([("", [told]), ("process 7 (<b>.py)", [fineline.explain(program)(X)])])
-    checker = Checker()
-    checker.feed(text)
-    assert checker.open == [] and "<script" not in text and "&lt;script&gt;" in text and "process 7 (&lt;b&gt;.py)" in text
-    assert "http" not in text and all(word in text for word in ("graph breaks", "calls", "programs", "guards", "code of the graphs", "rules"))
-    assert "No compiled function was called." in page([("", [])])
 
 
 @fineline.disable

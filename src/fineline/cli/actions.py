@@ -56,7 +56,7 @@ def run(
 ) -> None:  # fmt: skip
     """Sets up a program and adds its run to the jobs. ``hidden``: the rule to leave out, and the folder of a bisection."""
     without, suspects = hidden
-    out = _target(out, "--explain")
+    out = _target(out, "--report")
     with _refusals():
         check = ledger_check(ledger, lambda path: _target(path, "--ledger-output"))
     made = Program(program, args, module)

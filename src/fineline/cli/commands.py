@@ -42,7 +42,9 @@ def cli() -> None:
 
 @cli.command(context_settings=THEIRS)
 @POLICY
-@click.option("--explain", "out", type=PATH, help="Write a report: JSON or HTML by the ending of the name, otherwise text; - is standard output.")
+@click.option(
+    "--report", "--explain", "out", type=PATH, help="Write a report: a page for .html, JSON for .json, otherwise text; - is standard output."
+)
 @BREAKS
 @click.option("--ledger", type=PATH, help="TOML file with the accepted graph breaks, eager stretches and recompiles; a new one is exit status 1.")
 @click.option("--update", is_flag=True, help="Write the ledger.")

@@ -9,13 +9,8 @@ from fineline.policy.marks import MARKS
 from fineline.report.costs import BreakCost
 from fineline.report.events import Event, ShownRule
 from fineline.report.explain import Explanation, rule_as_dict
+from fineline.report.programs import KeptProgram
 from fineline.report.tree import Node, joined
-
-
-def graph_code(event: Event) -> str:
-    """Returns the code of the graph in a "program" event; empty if it has none."""
-    graph = event.detail.get("graph")
-    return graph.code if graph is not None else event.detail.get("code", "")
 
 
 class Heard:
@@ -25,8 +20,7 @@ class Heard:
         self._events: dict[str, list[Event]] = {}
         # The counter of each region, by its id. The entry keeps the counter of a region that is gone.
         self._fired: dict[str, dict[int, Counter[ShownRule]]] = {}
-        # Source, guards and the code of the graph.
-        self._programs: dict[str, list[tuple[str, list[str], str]]] = {}
+        self._programs: dict[str, list[KeptProgram]] = {}
         # The function that returns the calls of each region, and its counts of operators.
         self._trees: dict[str, dict[int, Callable[[], Node]]] = {}
         self._ran: dict[str, dict[int, Counter[str] | None]] = {}
@@ -39,7 +33,7 @@ class Heard:
             fired = event.detail["fired"]
             self._fired.setdefault(event.region, {})[id(fired)] = fired
         elif event.kind == "program":
-            self._programs.setdefault(event.region, []).append((event.detail["source"], event.detail["guards"](), graph_code(event)))
+            self._programs.setdefault(event.region, []).append(event.detail["program"]())
         elif event.kind == "tree":
             if event.detail["tree"] is not None:
                 self._trees.setdefault(event.region, {})[event.detail["of"]] = event.detail["tree"]
@@ -57,13 +51,9 @@ class Heard:
             for counter in self._fired.get(name, {}).values():
                 for rule in counter:
                     rules.setdefault(rule, 0)
-            programs = self._programs.get(name, [])
-            guards = [guard for _, guards, _ in programs for guard in guards]
             tree = joined([give() for give in self._trees.get(name, {}).values()])
-            codes = [code for _, _, code in programs if code]
-            sources, ran = [source for source, _, _ in programs], self._counts(name)
             costs = [cost for give in self._costs.get(name, {}).values() for cost in give()]
-            out.append(Explanation(name, events, [], guards, sources, ran, rules=rules, tree=tree, codes=codes, costs=costs))
+            out.append(Explanation(name, events, [], self._programs.get(name, []), self._counts(name), rules=rules, tree=tree, costs=costs))
         return out
 
     def _counts(self, name: str) -> Counter[str] | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fineline.api import set_policy
-from fineline.cli.event_log import Heard, graph_code
+from fineline.cli.event_log import Heard
 from fineline.cli.suspect_run import SuspectRun
 from fineline.errors import BadRule
 from fineline.install import install
@@ -35,6 +35,7 @@ from fineline.region.options import Breaks
 from fineline.report.costs import BreakCost
 from fineline.report.events import LISTENERS, Detail, Event, ShownRule
 from fineline.report.output import write_report
+from fineline.report.programs import KeptProgram
 from fineline.report.streams import STREAMS
 from fineline.report.tree import Node
 
@@ -221,7 +222,9 @@ class Report:
         return True
 
     def _write(self, path: Path, processes: list[Process]) -> None:
-        chapters = [("", self._heard.explanations()), *[(str(process), process.heard.explanations()) for process in processes]]
+        reports = [explanation.for_page() for explanation in self._heard.explanations()]
+        for process in processes:
+            reports += [explanation.for_page(str(process)) for explanation in process.heard.explanations()]
 
         def facts() -> dict[str, object]:
             return {
@@ -229,7 +232,7 @@ class Report:
                 "processes": [process.as_dict() for process in processes],
             }
 
-        write_report(path, chapters, facts)
+        write_report(path, reports, facts)
 
 
 class Process:
@@ -277,7 +280,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def _packed(event: Event) -> dict[str, object]:
     facts = {**event.as_dict(), "region": event.region}
     if event.kind == "program":
-        return {**facts, "source": event.detail["source"], "guards": event.detail["guards"](), "code": graph_code(event)}
+        return {**facts, "program": event.detail["program"]().as_dict()}
     if event.kind == "tree":
         tree = event.detail["tree"]
         costs = [cost.as_dict() for cost in event.detail["costs"]()] if "costs" in event.detail else []
@@ -292,8 +295,8 @@ def _unpacked(facts: Any, counters: dict[int, Counter[ShownRule]]) -> Event:
     known = {name: facts.pop(name) for name in ("kind", "id", "reason", "file", "line", "rule", "region")}
     detail: Detail = {**facts, "stack": tuple([(p["file"], p["line"], p["function"]) for p in facts["stack"]])}
     if known["kind"] == "program":
-        guards = facts["guards"]
-        detail = {"source": facts["source"], "guards": lambda: guards, "code": facts["code"]}
+        program = KeptProgram.from_dict(facts["program"])
+        detail = {"program": lambda: program}
     elif known["kind"] == "tree":
         tree = facts["tree"] and Node.from_dict(facts["tree"])
         ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, MethodType
 from typing import Any, NamedTuple
 
@@ -83,10 +83,10 @@ class UnboundProgram:
 
     def __init__(
         self, text: ProgramText, constants: Mapping[str, Any], own: OwnParts, steps: tuple[Step, ...], instance_at: int, outputs: tuple[int, ...],
-        gm: CapturedGraph | None, reads: Reads,
+        gm: CapturedGraph | None, reads: Reads, places: Sequence[tuple[str, int]],
     ) -> None:  # fmt: skip
-        """``instance_at``: the number of the step that gives the instance; -1 if the program reads none."""
-        self.text, self.outputs, self.graph, self.reads = text, outputs, gm, reads
+        """``instance_at``: the number of the step that gives the instance; -1 if the program reads none. ``places``: the line of each operator."""
+        self.text, self.outputs, self.graph, self.reads, self.places = text, outputs, gm, reads, places
         # Whether a region has dropped it for better ones, so that no other region is to begin with it.
         self.withdrawn = False
         parts = {name: part for name, v in constants.items() if (part := _part(v, own)) is not None}

@@ -423,7 +423,8 @@ class ResidualWriter:
                 src.value = None
         outputs = tuple([s.reg for s in r.param_sources])
         text, own = ProgramText(self.name, source), OwnParts(again, self.continuation)
-        return UnboundProgram(text, r.constants, own, tuple(guards.steps), guards.instance_at, outputs, gm, guards.reads).bind(instance, own)
+        steps, places = tuple(guards.steps), self.trace.recorder.places
+        return UnboundProgram(text, r.constants, own, steps, guards.instance_at, outputs, gm, guards.reads, places).bind(instance, own)
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
         """Returns outputs that the program does not use, but without which a compiler would drop operators that may raise."""

@@ -22,7 +22,7 @@ from fineline.torch_facts.thread_state import KERNELS
 
 if TYPE_CHECKING:
     from fineline.export import capture
-    from fineline.region.descriptions import Guard
+    from fineline.report.programs import Guard
 else:
     capture = LateModule("fineline.export.capture")
 

@@ -12,9 +12,10 @@ from fineline.backends.registry import lookup_backend
 from fineline.errors import Constrained, Forbidden, NotExported, Unsupported
 from fineline.export.graph import Aten, ExportWriter
 from fineline.export.signature import parameters_of
-from fineline.region.descriptions import Guard, guard_at, guards_of, place_of
+from fineline.region.descriptions import guard_at, guards_of, place_of
 from fineline.region.options import Options
 from fineline.region.region import Region
+from fineline.report.programs import Guard
 from fineline.tracing.segment_trace import SegmentTrace
 
 

@@ -25,6 +25,7 @@ class GuardChecker(Protocol):
     """A guard program of the core."""
 
     def check(self, roots: tuple) -> tuple | None: ...
+    def costs(self, roots: tuple) -> tuple[float, ...]: ...
 
 
 class TensorLayout(Protocol):

@@ -83,6 +83,20 @@ PyObject* program_failing(PyObject* self, PyObject* roots) {
   return index == -2 ? nullptr : PyLong_FromLong(index);
 }
 
+PyObject* program_costs(PyObject* self, PyObject* roots) {
+  PyObject* const* items = checked_roots(self, roots);
+  if (!items) return nullptr;
+  const std::vector<double> costs = as_program(self)->program->costs(items);
+  if (PyErr_Occurred()) return nullptr;
+  PyObject* result = PyTuple_New(static_cast<Py_ssize_t>(costs.size()));
+  for (size_t i = 0; result && i < costs.size(); i++) {
+    PyObject* cost = PyFloat_FromDouble(costs[i]);
+    if (!cost) Py_CLEAR(result);
+    if (result) PyTuple_SET_ITEM(result, i, cost);
+  }
+  return result;
+}
+
 PyObject* program_statistics(PyObject* self, PyObject*) { return as_program(self)->program->statistics(); }
 
 PyObject* program_repr(PyObject* self) {
@@ -92,6 +106,7 @@ PyObject* program_repr(PyObject* self) {
 PyMethodDef methods[] = {
     {"check", program_check, METH_O, "check(roots): the values of the output registers, or None on a miss."},
     {"failing", program_failing, METH_O, "failing(roots): the index of the first failing step, -1 if all pass."},
+    {"costs", program_costs, METH_O, "costs(roots): the nanoseconds that each step takes, -1 for those after a failed one."},
     {"statistics", program_statistics, METH_NOARGS, "statistics(): how calls were checked so far."},
     {nullptr, nullptr, 0, nullptr},
 };

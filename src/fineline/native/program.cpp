@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace fineline {
 
@@ -212,6 +213,33 @@ int Program::failing(PyObject* const* roots) {
     return failed() == Outcome::Error ? -2 : static_cast<int>(i);
   }
   return -1;
+}
+
+std::vector<double> Program::costs(PyObject* const* roots) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kSeries = 5, kTimes = 16;
+  std::vector<double> costs(steps.size(), -1);
+  std::vector<PyObject*> registers(n_registers());
+  std::vector<Ref> owned;
+  for (size_t i = 0; i < steps.size(); i++) {
+    const size_t before = owned.size();
+    int held = 1;
+    for (int series = 0; series < kSeries; series++) {
+      const Clock::time_point began = Clock::now();
+      for (int time = 0; time < kTimes; time++) {
+        // The latest result stays, because other steps read it.
+        while (owned.size() > before) owned.pop_back();
+        held = evaluate_step_anyhow(steps[i], registers.data(), roots, owned);
+        if (held < 0 && failed() == Outcome::Error) return {};
+      }
+      const double each = std::chrono::duration<double, std::nano>(Clock::now() - began).count() / kTimes;
+      if (costs[i] < 0 || each < costs[i]) costs[i] = each;
+    }
+    // Steps after a wrong number of items can be evaluated; those after a wrong type rely on it.
+    const bool counts = steps[i].op == Op::Len || steps[i].op == Op::Keys || steps[i].op == Op::Absent;
+    if (held <= 0 && !counts) break;
+  }
+  return costs;
 }
 
 size_t Program::most_shortcuts() const { return std::clamp<size_t>(kMostTableSteps / (steps.size() + 1), 2, kMostTables); }

@@ -32,6 +32,9 @@ class Program {
   // Index of the first failing step, -1 if all pass, -2 with an error set.
   int failing(PyObject* const* roots);
 
+  // Nanoseconds that each step takes if nothing is remembered, -1 for those after a failed one; empty with an error set.
+  std::vector<double> costs(PyObject* const* roots);
+
   size_t n_outputs() const { return outputs_.size(); }
   // Counts of words in the latest table, tables, table hits, full passes and registers evaluated anew on each call: for tests and reports.
   PyObject* statistics() const;

@@ -24,10 +24,13 @@ from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.region.descriptions import name_of, place_of, user_place
 from fineline.region.disabled_frames import FrameRunner
+from fineline.region.session.break_errors import deciding_rule
 from fineline.region.watch import Watch
+from fineline.report.clock import CallClock
 from fineline.report.costs import Costs
 from fineline.report.operator_counter import OperatorCounts
-from fineline.report.tree import Node, joined
+from fineline.report.recording import Recording
+from fineline.report.tree import Cause, Node, joined
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.interp import Backing, CaptureHost, Interp, InterpreterOptions
@@ -51,6 +54,7 @@ class Tree:
         self.under_way = [self.root]
         # By place after a graph break: the nodes of the frames that were last suspended there, the innermost first.
         self.left: dict[FramePlaces, list[Node | None]] = {}
+        self.recording = Recording()
         self._size = 1
 
     def add(self, parent: Node, name: str, place: tuple[str, int], colour: str) -> Node:
@@ -59,6 +63,10 @@ class Tree:
         if self._size < MOST_NODES:
             parent.children.append(node)
         return node
+
+    def innermost(self) -> Node:
+        """Returns the node of the innermost eager call in progress; the root if there is none."""
+        return self.under_way[-1]
 
     def result(self) -> Node:
         """Returns the tree of the one call; its root stands for the compiled callable, which usually calls one function."""
@@ -109,6 +117,7 @@ class EagerCalls:
             # A generator that is resumed belongs to the call that started it.
             again = code.co_flags & CO_GENERATOR and caller.children and caller.children[-1].name == code.co_qualname
             place = (code.co_filename, code.co_firstlineno)
+            tree.recording.clock.charge()
             tree.under_way.append(caller.children[-1] if again else tree.add(caller, code.co_qualname, place, "eager"))
         self.frames.append((frame, whose, shown))
 
@@ -126,6 +135,7 @@ class EagerCalls:
 
     def _leave(self) -> None:
         if self.frames.pop()[2]:
+            self.tree.recording.clock.charge()
             self.tree.under_way.pop()
 
 
@@ -162,14 +172,35 @@ class _WatchedCalls(Interpreter):
     # The parts of the tree that are new since the last graph break: nodes with their parents, and operators with their nodes.
     new_nodes: list[tuple[Node, Node]]
     new_operators: list[tuple[Node, int]]
+    # The running frame, and the clock that measures it; None before `watch`.
+    _frame: Frame | None
+    _clock: CallClock | None = None
 
     def watch(self, tree: Tree) -> None:
-        self.tree = tree
+        self.tree, self._clock = tree, tree.recording.clock
         self._begin_segment()
+
+    @property
+    def frame(self) -> Frame | None:
+        return self._frame
+
+    @frame.setter
+    def frame(self, f: Frame | None) -> None:
+        """Makes ``f`` the running frame: the time up to now belongs to the former one."""
+        if self._clock is not None:
+            self._clock.charge()
+        self._frame = f
+
+    def run(self, throw: BaseException | None = None) -> Any:
+        with self.tree.recording.clock.running(self.running_node):
+            return super().run(throw)
+
+    def running_node(self) -> Node:
+        return self.node_of(self._frame)
 
     def outermost(self) -> Node:
         """Returns the node for calls that no frame of this interpreter makes."""
-        return self.tree.under_way[-1]
+        return self.tree.innermost()
 
     def node_of(self, f: Frame | None) -> Node:
         while f is not None:
@@ -199,6 +230,7 @@ class _WatchedCalls(Interpreter):
     def _count(self, node: Node, operators: int) -> None:
         node.operators += operators
         self.new_operators.append((node, operators))
+        self.tree.recording.operators.append(node)
 
     def note_call(self, name: str, fn: Any, colour: str, operators: int = 0) -> None:
         if self.nested.opaque is not None:
@@ -220,6 +252,7 @@ class _WatchedCalls(Interpreter):
             parent.children[:] = [child for child in parent.children if child is not node]
         for node, operators in self.new_operators:
             node.operators -= operators
+        self.tree.recording.forget_operators()
         self._begin_segment()
 
     def _begin_segment(self) -> None:
@@ -233,7 +266,9 @@ class _WatchedCalls(Interpreter):
         passed = is_own(code) or code in _PASSED
         if frame is not None and frame.function is fn and not passed and (opaque is None or opaque.frame is None):
             colour = "opaque" if opaque is not None else "captured" if self.trace.active else "eager"
-            frame.own_extras().node = self.add(self.node_of(f), name, (code.co_filename, code.co_firstlineno), colour)
+            node = frame.own_extras().node = self.add(self.node_of(f), name, (code.co_filename, code.co_firstlineno), colour)
+            if colour == "eager" and self.outcome.failure is not None:
+                node.cause = Cause(*self.outcome.failure, "", True, *self.outcome.failed_at)
         return frame
 
 
@@ -244,11 +279,14 @@ class WatchedSubInterpreter(_WatchedCalls, SubInterpreter):
 
     def __init__(self, outer: _WatchedCalls, rules: SubGraphRules, recorder: Part, backing: Backing, made: AddressSet) -> None:
         super().__init__(outer, rules, recorder, backing, made)
-        self.root = Node("", "", 0, "captured")
+        self.root, self._outer = Node("", "", 0, "captured"), outer
         self.watch(outer.tree)
 
     def outermost(self) -> Node:
         return self.root
+
+    def running_node(self) -> Node:
+        return self.node_of(self._frame) if self._frame is not None else self._outer.running_node()
 
 
 class Watched(_WatchedCalls):
@@ -259,6 +297,7 @@ class Watched(_WatchedCalls):
         self.nested.sub_interpreter = WatchedSubInterpreter
         self.tensors = _Counting(self.tensors)
         self._costs = costs
+        tree.recording.forget_operators()
         self.watch(tree)
 
     def note_break(self, place: FramePlaces) -> None:
@@ -271,7 +310,7 @@ class Watched(_WatchedCalls):
                 f.own_extras().node = node
 
     def beyond(self, graph_break: GraphBreak) -> Any:
-        with EagerCalls(self.tree, _code_of(_called(graph_break))):
+        with self.tree.recording.clock.running(self.tree.innermost), EagerCalls(self.tree, _code_of(_called(graph_break))):
             return self._costs.during(super().beyond, graph_break)
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
@@ -282,11 +321,14 @@ class Watched(_WatchedCalls):
         place = (code.co_filename, code.co_firstlineno) if code is not None else user_place(self.frame, None)
         name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
         name = str(name).replace("TensorBase.", "Tensor.")
-        self.tree.under_way.append(self.add(self.node_of(self.frame), name, place, "eager"))
+        node, at = self.add(self.node_of(self.frame), name, place, "eager"), user_place(self.frame, None)
+        self.tree.under_way.append(node)
         try:
             return super().at_graph_break(graph_break)
         finally:
             self.tree.under_way.pop()
+            # Not before: the reason gets more words on the way.
+            node.cause = Cause(graph_break.error, graph_break.reason, *deciding_rule(graph_break, at), *at)
 
 
 def tree_of(fn: Callable, name: str | None) -> Tree:
@@ -297,7 +339,7 @@ def tree_of(fn: Callable, name: str | None) -> Tree:
 def watch_calls(tree: Tree, tally: OperatorCounts | None, told: bool) -> Watch:
     """Returns a watch that adds the calls of captures to ``tree``, and operators to ``tally``. ``told``: listeners get the tree."""
     costs = Costs()
-    return Watch(functools.partial(Watched, tree, costs), tally, tree.result if told else None, costs)
+    return Watch(functools.partial(Watched, tree, costs), tally, tree.result if told else None, costs, tree.recording)
 
 
 def _called(graph_break: GraphBreak) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 
 from fineline.codegen.frame_state import FrameState
 from fineline.codegen.programs import ResidualProgram
@@ -18,6 +19,7 @@ from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
 from fineline.report.costs import ProgramWeight
+from fineline.report.programs import Guard, KeptProgram, Measures
 from fineline.stacks import StackPlace, to_the_user
 
 ACCESSES = {
@@ -29,17 +31,6 @@ ACCESSES = {
 _MOST_OF_VALUE, _MOST_NAMES = 120, 5
 
 
-class Guard(NamedTuple):
-    """A guard in words: ``name`` is the user's expression, ``claim`` the condition on it, ``where`` the line that read it, or ""."""
-
-    name: str
-    claim: str
-    where: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.claim}" + (f" (read at {self.where})" if self.where else "")
-
-
 def guard_at(segment: ResidualProgram, at: int) -> Guard:
     op, _, _, payload = segment.steps[at]
     name = payload.text if op == "relation" else _subject(segment, at)
@@ -48,7 +39,12 @@ def guard_at(segment: ResidualProgram, at: int) -> Guard:
 
 def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
     """Returns all guards of a program."""
-    return tuple([guard_at(segment, i) for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS])
+    return tuple([guard_at(segment, i) for i in guard_positions(segment)])
+
+
+def guard_positions(segment: ResidualProgram) -> list[int]:
+    """Returns the positions of the guards among the steps of a program."""
+    return [i for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS]
 
 
 def weights_of(segments: Sequence[ResidualProgram]) -> list[ProgramWeight]:
@@ -58,6 +54,13 @@ def weights_of(segments: Sequence[ResidualProgram]) -> list[ProgramWeight]:
 
 def describe_guards(segment: ResidualProgram) -> list[str]:
     return [str(guard) for guard in guards_of(segment)]
+
+
+def describe_program(segment: ResidualProgram, measures: Measures | None = None) -> KeptProgram:
+    """Returns a program as reports show it."""
+    graph, places = segment.graph, tuple(segment.unbound.places)
+    parts = [(name, part.code) for name, part in graph.named_modules() if name and is_a(part, GraphModule)] if graph is not None else []
+    return KeptProgram(segment.source, guards_of(segment), graph.code if graph is not None else "", len(places), places, measures, parts)
 
 
 def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:

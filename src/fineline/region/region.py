@@ -22,6 +22,7 @@ from fineline.distributed.rank_check import RankCheck
 from fineline.errors import FinelineError, InternalError, Recompiled, Unsupported
 from fineline.exception_slots import TRACEBACK
 from fineline.frames.graph_breaks import RestartSpecialized
+from fineline.identity import IdentityMap
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
@@ -29,7 +30,7 @@ from fineline.policy.stance import STANCES
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
 from fineline.region.capture_state import CaptureState
 from fineline.region.compiled_graphs import INSIDE, CompiledGraphs
-from fineline.region.descriptions import describe_guards, name_of
+from fineline.region.descriptions import describe_guards, describe_program, name_of
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.dynamic_dims import marked
 from fineline.region.entry_point import EntryPoint
@@ -45,6 +46,7 @@ from fineline.region.sharing.shared_programs import shared_by
 from fineline.region.stances import Stances
 from fineline.region.watch import UNWATCHED, Watch
 from fineline.report.events import ShownRule
+from fineline.report.programs import KeptProgram
 from fineline.tensor_ops.user_modes import watching
 from fineline.torch_facts.function_modes import mode_stack, sees_operators
 from fineline.torch_facts.thread_state import CallState, restore
@@ -108,6 +110,11 @@ class Region:
     def guards(self) -> list[str]:
         """Returns the guards of all programs in words."""
         return [guard for segment in self.segments() for guard in describe_guards(segment)]
+
+    def programs(self) -> list[KeptProgram]:
+        """Returns all programs as reports show them."""
+        noted = self.watch.recording.measures if self.watch.recording is not None else IdentityMap()
+        return [describe_program(segment, measures=noted.get(segment.unbound.text)) for segment in self.segments()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)

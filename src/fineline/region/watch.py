@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fineline.interp.interpreter import Interpreter
 from fineline.report.costs import Costs
 from fineline.report.operator_counter import OperatorCounts
+from fineline.report.recording import Recording
 from fineline.report.tree import Node
 from fineline.tracing.interp import CaptureHost, InterpreterOptions
 from fineline.tracing.lessons import Lessons
@@ -25,10 +26,12 @@ class Watch:
     tree: Callable[[], Node] | None = None
     # Measures what graph breaks cost.
     costs: Costs | None = None
+    # Notes times and costs of guards.
+    recording: Recording | None = None
 
     def of_alike(self) -> Watch:
         """Returns the watch of another region, whose calls are part of this one's."""
-        return Watch(self.interpreter, self.tally and self.tally.of_another(), costs=self.costs)
+        return Watch(self.interpreter, self.tally and self.tally.of_another(), costs=self.costs, recording=self.recording)
 
 
 UNWATCHED = Watch()

@@ -25,12 +25,14 @@ class FamiliarNames:
     """The attributes of PyTorch's ``ExplainOutput``, computed from fineline's own."""
 
     graphs: list[GraphModule]
-    guards: list[str]
     seconds: float
 
     @property
     @abstractmethod
     def breaks(self) -> list[Event]: ...
+    @property
+    @abstractmethod
+    def guards(self) -> list[str]: ...
 
     @property
     def graph_count(self) -> int:

@@ -9,6 +9,7 @@ from typing import Protocol, TypedDict
 
 from fineline.refusals import REFUSALS
 from fineline.report.costs import BreakCost
+from fineline.report.programs import GiveProgram
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace
 
@@ -43,13 +44,6 @@ class ShownRule(Protocol):
     def key(self) -> str: ...
 
 
-class ShownGraph(Protocol):
-    """A graph module."""
-
-    @property
-    def code(self) -> str: ...
-
-
 class Detail(TypedDict, total=False):
     """More facts of an event. Each kind of event has a few of them."""
 
@@ -60,11 +54,8 @@ class Detail(TypedDict, total=False):
     # The number of a graph's operators, and the file and line of each.
     ops: int
     places: Sequence[tuple[str, int]]
-    # Of a program: its graph, or the graph's code if another process made it, its source, and a function that returns its guards.
-    graph: ShownGraph | None
-    code: str
-    source: str
-    guards: Callable[[], list[str]]
+    # A function that returns a program.
+    program: GiveProgram
     # How often each rule has decided something in a region.
     fired: Counter[ShownRule]
     # A function that returns the calls of a region, the id of the region's reports, and its operators by outcome.

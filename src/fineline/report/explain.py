@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypedDict
 
@@ -14,6 +16,9 @@ from fineline.refusals import REFUSALS
 from fineline.report.costs import BreakCost, Cost, total
 from fineline.report.dynamo_explain import FamiliarNames
 from fineline.report.events import Event, ShownRule
+from fineline.report.output import shown_in_notebook, write_report
+from fineline.report.page_facts import FunctionReport
+from fineline.report.programs import KeptProgram
 from fineline.report.tree import Node
 from fineline.stacks import folded, has_callers
 
@@ -35,16 +40,15 @@ class Explanation(FamiliarNames):
     """
 
     def __init__(
-        self, name: str, events: list[Event], graphs: list[GraphModule], guards: list[str], programs: list[str], ran: Mapping[str, int] | None,
+        self, name: str, events: list[Event], graphs: list[GraphModule], kept: Sequence[KeptProgram], ran: Mapping[str, int] | None,
         rules: Mapping[ShownRule, int] = MappingProxyType({}), marks: Sequence[ShownRule] = (), tree: Node | None = None,
-        seconds: float = 0.0, codes: Sequence[str] | None = None, costs: Sequence[BreakCost] = (),
+        seconds: float = 0.0, place: tuple[str, int] = ("", 0), costs: Sequence[BreakCost] = (),
     ) -> None:  # fmt: skip
         self.name = name
         self.events = events
         self.graphs = graphs
-        self._codes = codes
-        self.guards = guards
-        self.programs = programs
+        # The programs with their guards and costs.
+        self.kept = kept
         # Operators of the dispatcher that ran in the call, each once: see report/operator_counter.py.
         self.counted = ran is not None
         recorded = {"captured": self.operators, "eager": self.eager_operators, "skipped": None}
@@ -58,8 +62,20 @@ class Explanation(FamiliarNames):
         self.tree = tree
         # The duration of the capture, with the call in it.
         self.seconds = seconds
-        # What each graph break has cost, in their order, if that was measured: in an explained call, and under ``fineline run --explain``.
+        # What each graph break has cost, in their order, if that was measured: in an explained call, and under ``fineline run --report``.
         self.costs = list(costs)
+        # Where the function is defined.
+        self.place = (tree.file, tree.line) if tree is not None else place
+
+    @property
+    def guards(self) -> list[str]:
+        """Returns the guards of all programs in words."""
+        return [str(guard) for program in self.kept for guard in program.guards]
+
+    @property
+    def programs(self) -> list[str]:
+        """Returns the source of each program."""
+        return [program.source for program in self.kept]
 
     @property
     def program(self) -> str:
@@ -69,7 +85,7 @@ class Explanation(FamiliarNames):
     @property
     def codes(self) -> list[str]:
         """Returns the code of the graphs."""
-        return [graph.code for graph in self.graphs] if self._codes is None else list(self._codes)
+        return [program.code for program in self.kept if program.code]
 
     @property
     def unmatched(self) -> list[ShownRule]:
@@ -190,14 +206,28 @@ class Explanation(FamiliarNames):
             "events": [e.as_dict() for e in self.events],
             "guards": self.guards,
             "program": self.program,
+            "programs": [program.as_dict() for program in self.kept],
+            "seconds": self.seconds,
             "rules": [rule_as_dict(rule, times) for rule, times in self.rules.items()],
             "costs": [cost.as_dict() for cost in self.costs],
             "tree": self.tree.as_dict() if self.tree is not None else None,
         }
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a report to ``path``: a page if its name ends in ``.html``, JSON for ``.json``, otherwise text."""
+        write_report(Path(path), [self.for_page()], self.as_dict)
+
+    def for_page(self, process: str = "") -> FunctionReport:
+        """Returns what a page shows. ``process``: that in which the function was called; "" for the first."""
+        numbers = {
+            "graphs": len(self.graphs_kept), "operators": self.operators, "eager": self.eager_operators, "breaks": len(self.breaks),
+            "recompiles": len(self.recompiles), "guards": len(self.guards),
+        }  # fmt: skip
+        own = self.name, process, self.headline, str(self), self.place
+        return FunctionReport(*own, self.events, self.kept, self.ran if self.counted else {}, self.rules, self.tree, self.seconds, numbers)
+
     def _repr_html_(self) -> str:
-        text = str(self).replace("&", "&amp;").replace("<", "&lt;")
-        return f"<pre>{text}</pre>"
+        return shown_in_notebook(self.for_page())
 
 
 def _parted(where: str) -> tuple[str, int]:

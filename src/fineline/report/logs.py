@@ -111,16 +111,16 @@ def _one(event: Event) -> str:
 
 
 def _guards(event: Event) -> str:
-    return "\n  ".join([f"{event.region}: {event}", *event.detail["guards"]()])
+    return "\n  ".join([f"{event.region}: {event}", *map(str, event.detail["program"]().guards)])
 
 
 def _graph(event: Event) -> str:
-    graph = event.detail["graph"]
-    return f"{event.region}: {event}\n{graph.code.strip()}" if graph is not None else ""
+    code = event.detail["program"]().code
+    return f"{event.region}: {event}\n{code.strip()}" if code else ""
 
 
 def _program(event: Event) -> str:
-    return f"{event.region}: {event}\n{event.detail['source'].strip()}"
+    return f"{event.region}: {event}\n{event.detail['program']().source.strip()}"
 
 
 _TEXTS = MappingProxyType({"breaks": _one, "recompiles": _one, "guards": _guards, "graphs": _graph, "program": _program})

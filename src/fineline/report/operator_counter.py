@@ -183,7 +183,7 @@ def _core() -> Callable[[Callable[[], None] | None], None] | None:
 
 
 class RunCounts(OperatorCounts):
-    """Counts the operators in calls of a region, for ``fineline run --explain``, without changing what runs.
+    """Counts the operators in calls of a region, for ``fineline run --report``, without changing what runs.
 
     Without the native core it counts nothing.
     """

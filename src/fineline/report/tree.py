@@ -5,7 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
+
+
+class Cause(NamedTuple):
+    """The reason why a call runs eagerly: the id of the graph break or other event, and the rule that decided.
+
+    ``built_in``: whether the rule is fineline's own. ``file`` and ``line``: the user's line.
+    """
+
+    id: str
+    reason: str
+    rule: str
+    built_in: bool
+    file: str
+    line: int
+
+
+class CauseFacts(TypedDict):
+    """A cause, for JSON."""
+
+    id: str
+    reason: str
+    rule: str
+    built_in: bool
+    file: str
+    line: int
 
 
 class NodeFacts(TypedDict):
@@ -16,6 +41,9 @@ class NodeFacts(TypedDict):
     line: int
     colour: str
     operators: int
+    seconds: float
+    cause: CauseFacts | None
+    programs: list[str]
     children: list[NodeFacts]
 
 
@@ -25,7 +53,8 @@ class Node:
 
     ``colour``: "captured" (traced into), "eager" (ran in Python), "opaque" (one call in the graph), "constant" (ran at capture, and its
     result is a constant of the program). ``operators``: those recorded in the frame itself, without its children; frames in the body of
-    an operator, such as a branch of ``torch.cond``, have those of the body's own graph.
+    an operator, such as a branch of ``torch.cond``, have those of the body's own graph. ``seconds``: the time in the frame itself, with what
+    fineline did for it. ``cause``: why it is eager; None: as its caller. ``programs``: the keys of the programs with its operators.
     """
 
     name: str
@@ -34,6 +63,9 @@ class Node:
     colour: str
     operators: int = 0
     children: list[Node] = field(default_factory=list)
+    seconds: float = field(default=0.0, compare=False)
+    cause: Cause | None = field(default=None, compare=False)
+    programs: list[str] = field(default_factory=list, compare=False)
 
     def __iter__(self) -> Iterator[Node]:
         """Yields this node and all below it, in the order of the calls."""
@@ -42,15 +74,22 @@ class Node:
             yield from child
 
     def as_dict(self) -> NodeFacts:
+        cause: CauseFacts | None = None
+        if self.cause is not None:
+            id, reason, rule, built_in, file, line = self.cause
+            cause = {"id": id, "reason": reason, "rule": rule, "built_in": built_in, "file": file, "line": line}
         return {
             "name": self.name, "file": self.file, "line": self.line, "colour": self.colour, "operators": self.operators,
+            "seconds": self.seconds, "cause": cause, "programs": list(self.programs),
             "children": [child.as_dict() for child in self.children],
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, facts: NodeFacts) -> Node:
         children = [cls.from_dict(child) for child in facts["children"]]
-        return cls(facts["name"], facts["file"], facts["line"], facts["colour"], facts["operators"], children)
+        cause = Cause(**facts["cause"]) if facts["cause"] is not None else None
+        own = facts["name"], facts["file"], facts["line"], facts["colour"], facts["operators"]
+        return cls(*own, children, facts["seconds"], cause, facts["programs"])
 
     @property
     def matters(self) -> bool:

@@ -9,9 +9,10 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 from fineline.codegen.residual_program import ResidualWriter
-from fineline.region.descriptions import describe_guards, place_of
+from fineline.region.descriptions import describe_program, place_of
 from fineline.region.entry_point import CallShape, EntryPoint
 from fineline.region.interface import CapturingRegion
+from fineline.region.session.program_costs import measure
 from fineline.report.events import Detail, Event
 
 
@@ -23,6 +24,17 @@ def keep(
     ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call. ``skipped``: whether capture
     skips the code that runs at it.
     """
+    recording = region.watch.recording
+    if recording is None:
+        _keep(region, entry_point, shape, writer, declared, skipped)
+    else:
+        with recording.making_program():
+            _keep(region, entry_point, shape, writer, declared, skipped)
+
+
+def _keep(
+    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
+) -> None:
     recorder = writer.trace.recorder
     if region.ranks is not None and region.ranks.is_open:
         # Before the backend compiles, which may take longer on one rank than on another.
@@ -37,6 +49,11 @@ def keep(
     if tally is not None:
         captured = tally.close(kind)
         compile_graph = tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
+    recording = region.watch.recording
+    # The writer forgets these values.
+    roots = tuple([src.value for src in writer.trace.guards.roots()]) if recording is not None else ()
+    if recording is not None:
+        compile_graph = recording.timed(compile_graph)
     segment = writer.compile(compile_graph, entry_point.again(shape.kwnames), not small)
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
@@ -50,9 +67,10 @@ def keep(
             region.reports.note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
         if writer.uncompiled and not small and region.backend.name != "eager":
             region.reports.note(Event("eager", "FL435", writer.uncompiled, *at))
-    detail = {"graph": segment.graph, "source": segment.source, "guards": functools.partial(describe_guards, segment)}
-    region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
     entry_point.add(shape, segment, "skipped" if skipped else "eager")
+    measures = measure(recording, segment, roots, region.options.evaluator) if recording is not None else None
+    detail = {"program": functools.partial(describe_program, segment, measures)}
+    region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
     region.count_program(entry_point)
 
 

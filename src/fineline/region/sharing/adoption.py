@@ -13,7 +13,7 @@ from fineline.codegen.continuation import Continuation
 from fineline.codegen.programs import OwnParts, ResidualProgram
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
-from fineline.region.descriptions import describe_guards
+from fineline.region.descriptions import describe_program
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.entry_point import CallShape, EntryPoint
 from fineline.region.guard_dispatch import make_guard_program
@@ -103,7 +103,7 @@ def _keep(
     reports.note(Event("shared", "FL005", program.capture.text, *place))
     for event in program.capture.events:
         reports.note(event)
-    detail: Detail = {"graph": segment.graph, "source": segment.source, "guards": partial(describe_guards, segment)}
+    detail: Detail = {"program": partial(describe_program, segment)}
     reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place, detail=detail))
     reports.fired.update(program.capture.fired)
     region.graphs.share(segment.graph)

@@ -1,0 +1,104 @@
+"""The programs of a compiled function as reports show them: guards, the graph's code, the source, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypedDict
+
+# The cost of a guard that could not be measured.
+UNKNOWN = -1.0
+
+
+class Guard(NamedTuple):
+    """A guard in words: ``name`` is the user's expression, ``claim`` the condition on it, ``where`` the line that read it, or ""."""
+
+    name: str
+    claim: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.claim}" + (f" (read at {self.where})" if self.where else "")
+
+
+class Measures(NamedTuple):
+    """What a program has cost while its capture was watched. Times are in seconds; `UNKNOWN` if they could not be measured.
+
+    ``key`` identifies the program among those of its process. ``backend``: the compilation of the graph. ``writing``: the making of the
+    program without that. ``guards``: each guard, with the reads for it alone, if nothing is remembered of earlier calls. ``check``: all
+    guards of a warm call, which remembers.
+    """
+
+    key: str
+    backend: float
+    writing: float
+    guards: tuple[float, ...]
+    check: float
+
+
+class GuardFacts(TypedDict):
+    """A guard, for JSON."""
+
+    name: str
+    claim: str
+    where: str
+
+
+class MeasuresFacts(TypedDict):
+    """The costs of a program, for JSON."""
+
+    key: str
+    backend: float
+    writing: float
+    guards: list[float]
+    check: float
+
+
+class ProgramFacts(TypedDict):
+    """A program, for JSON and other processes."""
+
+    source: str
+    code: str
+    parts: list[tuple[str, str]]
+    operators: int
+    places: list[tuple[str, int]]
+    guards: list[GuardFacts]
+    measures: MeasuresFacts | None
+
+
+class KeptProgram(NamedTuple):
+    """A program that was kept for later calls. ``code``: that of its graph, "" without one. ``places``: the line of each operator, if known.
+
+    ``parts``: the names in the graph, and the code, of the graphs that its operators run. ``measures``: None if the capture was not watched.
+    """
+
+    source: str
+    guards: tuple[Guard, ...]
+    code: str
+    operators: int
+    places: Sequence[tuple[str, int]] = ()
+    measures: Measures | None = None
+    parts: Sequence[tuple[str, str]] = ()
+
+    def as_dict(self) -> ProgramFacts:
+        measures: MeasuresFacts | None = None
+        if self.measures is not None:
+            key, backend, writing, costs, check = self.measures
+            measures = {"key": key, "backend": backend, "writing": writing, "guards": list(costs), "check": check}
+        return {
+            "source": self.source, "code": self.code, "parts": list(self.parts), "operators": self.operators,
+            "places": [(file, line) for file, line in self.places],
+            "guards": [{"name": name, "claim": claim, "where": where} for name, claim, where in self.guards], "measures": measures,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, facts: ProgramFacts) -> KeptProgram:
+        found = facts["measures"]
+        measures = Measures(found["key"], found["backend"], found["writing"], tuple(found["guards"]), found["check"]) if found is not None else None
+        places = [(file, line) for file, line in facts["places"]]
+        guards = tuple([Guard(**guard) for guard in facts["guards"]])
+        parts = [(name, code) for name, code in facts["parts"]]
+        return cls(facts["source"], guards, facts["code"], facts["operators"], places, measures, parts)
+
+
+# Returns the program of an event, when somebody wants to read it.
+GiveProgram = Callable[[], KeptProgram]

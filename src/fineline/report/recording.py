@@ -1,0 +1,99 @@
+"""What a watched capture notes for reports beside its events: the time of each frame, and what each program costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, TypeVarTuple
+
+from fineline.identity import IdentityMap
+from fineline.report.clock import CallClock
+from fineline.report.programs import UNKNOWN, Measures
+from fineline.report.tree import Node
+
+# A warm check of guards is the fastest of so many.
+CHECKS = 5
+Ts = TypeVarTuple("Ts")
+
+
+class GuardCosts(Protocol):
+    """A guard program, which says what each of its steps takes: nanoseconds, -1 after a failed step."""
+
+    def costs(self, roots: tuple) -> Sequence[float]: ...
+    def check(self, roots: tuple) -> tuple | None: ...
+
+
+class Recording:
+    """The notes on the captures of one watched callable."""
+
+    def __init__(self) -> None:
+        self.clock = CallClock()
+        # The frames of the operators since the last program.
+        self.operators: list[Node] = []
+        # By the text of a program.
+        self.measures: IdentityMap[Measures] = IdentityMap()
+        # When the making of the program under way began, and how long its graph has been compiled.
+        self._began = self._backend = 0.0
+
+    def forget_operators(self) -> None:
+        """Forgets the operators since the last program, because no program contains them."""
+        self.operators.clear()
+
+    @contextmanager
+    def making_program(self) -> Iterator[None]:
+        """Makes the time in the block the program's own: no frame is charged with it."""
+        self._began, self._backend = time.perf_counter(), 0.0
+        with self.clock.running(_nobody):
+            yield
+
+    def timed(self, compile_graph: Callable[[*Ts], Callable]) -> Callable[[*Ts], Callable]:
+        """Returns a function that compiles a graph and notes how long that takes."""
+
+        def compiled(*args: *Ts) -> Callable:
+            began = time.perf_counter()
+            try:
+                return compile_graph(*args)
+            finally:
+                self._backend += time.perf_counter() - began
+
+        return compiled
+
+    def note_program(self, text: object, guards: GuardCosts, roots: tuple, at: Sequence[int]) -> Measures:
+        """Notes, and returns, what the program under way has cost: it contains the operators since the last one.
+
+        ``roots``: the values that its guards begin with. ``at``: the positions of the guards among the steps.
+        """
+        writing = time.perf_counter() - self._began - self._backend
+        key = f"{id(self):x}.{len(self.measures)}"
+        for node in self.operators:
+            if key not in node.programs[-1:]:
+                node.programs.append(key)
+        self.operators.clear()
+        measures = self.measures[text] = Measures(key, self._backend, writing, _costs(guards, roots, at), _check(guards, roots))
+        return measures
+
+
+def _nobody() -> None:
+    """Returns the node of time that belongs to no frame."""
+
+
+def _costs(guards: GuardCosts, roots: tuple, at: Sequence[int]) -> tuple[float, ...]:
+    """Returns the seconds of each guard, with the reads since the guard before it."""
+    costs = guards.costs(roots)
+    return tuple([_seconds(costs[before + 1 : here + 1]) for before, here in zip((-1, *at), at, strict=False)])
+
+
+def _seconds(costs: Sequence[float]) -> float:
+    return UNKNOWN if min(costs) < 0 else sum(costs) * 1e-9
+
+
+def _check(guards: GuardCosts, roots: tuple) -> float:
+    """Returns the seconds of a warm check; UNKNOWN if the call has changed what the guards read."""
+    fastest = float("inf")
+    for _ in range(CHECKS):
+        began = time.perf_counter()
+        if guards.check(roots) is None:
+            return UNKNOWN
+        fastest = min(fastest, time.perf_counter() - began)
+    return fastest

@@ -1,0 +1,281 @@
+"""The page of a report in a real browser: clicks, keys, search, themes, sizes; and the pictures of it in the documents.
+
+    make test ARGS="tests/report/test_page_in_browser.py --write-golden"    makes docs/pictures/report_*.png anew
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fineline
+from fineline.cli.event_log import Heard
+from fineline.report.events import LISTENERS
+from fineline.report.page import page as render
+from fineline.report.page_facts import FunctionReport
+from fineline.report.tree import Cause, Node
+
+HERE = Path(__file__).parent
+PICTURES = HERE.parent.parent / "docs" / "pictures"
+TABS = ("calls", "breaks", "recompiles", "guards", "graphs", "program", "timings")
+BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    # CI sets this, so that the tests do not go unnoticed there.
+    required = os.environ.get("FINELINE_BROWSER") == "required"
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        assert not required, "Playwright is not installed"
+        pytest.skip("Playwright is not installed: pip install playwright")
+    if BROWSER is None:
+        assert not required, "there is no Chromium"
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        # In a container its sandbox needs rights that root does not have.
+        found = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The page of `classify.py`, as `fineline run --report` makes it, but in this process."""
+    heard, path = Heard(), tmp_path_factory.mktemp("report") / "report.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LISTENERS, "all", (heard.hear,))
+        patch.setattr(LISTENERS, "trees", True)
+        patch.chdir(HERE)
+        # As a program in its own folder.
+        module: dict[str, Any] = {"__name__": "classify"}
+        exec(compile(Path("classify.py").read_text(), "classify.py", "exec"), module)
+        module["run"](lambda model: fineline.compile(model, backend="eager"))
+        path.write_text(render([explanation.for_page() for explanation in heard.explanations()]))
+    yield path
+    fineline.reset()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Open]:
+    """Opens a file; in the end, asserts that nothing was written to the console and nothing was loaded from elsewhere."""
+    contexts, wrong, loaded = [], [], []
+
+    def opened(path: Path, width: int = 1280, height: int = 760, scheme: str = "light", **more: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **more)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(5000)
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: loaded.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == [] and all(url.startswith("file://") for url in loaded) and len(set(loaded)) <= len(contexts)
+
+
+def choose(page: Any, name: str) -> None:
+    """Clicks the first frame of that name."""
+    page.locator(f'.frame[aria-label^="{name},"]').first.click(force=True)
+
+
+def test_all_tabs_show_something_without_an_error(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    for name in TABS:
+        page.click(f"#tab-{name}")
+        assert page.get_attribute(f"#tab-{name}", "aria-selected") == "true" and page.inner_text("#view").strip() and page.inner_text("#detail").strip()
+        assert page.locator("#view .empty").count() == 0
+
+
+def test_a_click_shows_lines_rule_next_step_and_graph(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    page.click('fieldset button:text("operators")')
+    choose(page, "Attention.forward")
+    told = page.inner_text("#detail")
+    assert "captured" in told and "classify.py:29" in told and "torch.softmax(q @ k" in told and "graph of program" in told and "softmax = torch.softmax(" in told
+    page.click('fieldset button:text("calls")')
+    choose(page, "log_activations")
+    told = page.inner_text("#detail")
+    assert "eager by rule" in told and "FL400" in told and "talks to the metrics server" in told
+    # Where the rule was declared, and what to do.
+    assert "classify.py:7" in told and "Next:" in told and "log_activations(\"blocks\", x)" in told
+    choose(page, "Tensor.item")
+    told = page.inner_text("#detail")
+    assert "eager for a reason" in told and "FL502" in told and "scale = x.abs().amax().item()" in told and "Rule of fineline" in told
+    page.click("#detail >> text=normalize")
+    assert page.inner_text("#detail h1") == "normalize"
+
+
+def test_frames_differ_without_colour(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    page.click('fieldset button:text("calls")')
+    look = "element => { const style = getComputedStyle(element); return [style.backgroundImage, style.borderLeftWidth, style.borderTopStyle].join() }"
+    looks = [page.eval_on_selector(f".legend .k{kind}", look) for kind in (0, 2, 3)]
+    assert len(set(looks)) == 3
+    words = page.inner_text(".legend")
+    assert all(word in words for word in ("captured", "§", "eager by rule", "!", "eager for a reason"))
+
+
+def test_search_finds_frames_and_rows(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    page.keyboard.press("/")
+    page.keyboard.type("layernorm")
+    assert page.inner_text("#found") == "12 matches" and page.locator(".frame.off").count() > 0
+    page.keyboard.press("Enter")
+    assert page.inner_text("#detail h1") == "LayerNorm.forward"
+    page.click("#tab-guards")
+    every = page.inner_text("#found")
+    page.fill("#search", "layernorm eps")
+    assert 0 < int(page.inner_text("#found").split()[0].replace(",", "")) < int(every.split()[0].replace(",", ""))
+    page.fill("#search", "there is no such thing")
+    assert "Nothing matches" in page.inner_text("#view") and page.inner_text("#found") == "0 matches"
+    page.press("#search", "Escape")
+    assert page.inner_text("#found") == "" and page.locator("#view tbody tr").count() > 10
+
+
+def test_the_keyboard_alone_is_enough(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    page.focus(".picture")
+    names = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft", "ArrowUp", "ArrowRight"):
+        page.keyboard.press(key)
+        names.append(page.inner_text("#detail h1"))
+    # The two captured calls, the list of blocks, and the first block with what it calls.
+    assert names == [
+        "Classifier.forward", "ModuleList.__iter__", "Block.forward", "LayerNorm.forward", "Block.forward", "ModuleList.__iter__",
+        "Classifier.forward", "Classifier.forward",
+    ]  # fmt: skip
+    page.keyboard.press("Enter")
+    assert page.locator(".frame.outer").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator(".frame.outer").count() == 0
+    assert page.get_attribute(".picture", "aria-activedescendant")
+    page.focus("#tab-calls")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#tab-breaks", "aria-selected") == "true"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.locator('#view tr[aria-selected="true"]').count() == 1
+
+
+def test_breaks_recompiles_guards_graphs_and_timings(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    page.click("#tab-breaks")
+    assert {"FL400", "FL502", "FL411"} <= set(page.inner_text("#view tbody >> nth=0").replace("\n", "\t").split("\t"))
+    page.click("#detail >> text=Show it among the calls")
+    assert page.get_attribute("#tab-calls", "aria-selected") == "true" and "eager" in page.inner_text("#detail .badge")
+    page.click("#tab-recompiles")
+    rows = [page.inner_text(f"#view tbody tr >> nth={i}") for i in range(page.locator("#view tbody tr").count())]
+    [row] = [row for row in rows if row.startswith("x\t")]
+    assert "sizes (2, 16, 32) → (2, 24, 32)" in row and "classify.py" in row
+    page.click("#tab-guards")
+    assert "ns" in page.inner_text("#view tbody tr >> nth=0")
+    page.fill("#search", "attention.qkv is of type")
+    page.click('#view th button:text("expression")')
+    assert page.inner_text("#detail h1") == "Classifier.blocks.0.attention.qkv"
+    assert page.inner_text("#detail .chosen").endswith("q, k, v = self.qkv(x).chunk(3, dim=-1)")
+    page.fill("#search", "")
+    page.click("#tab-graphs")
+    page.locator(".code .line.place", has_text="softmax").first.click()
+    assert "torch.softmax(q @ k" in page.inner_text("#detail .chosen")
+    page.click("#tab-program")
+    assert "def program(" in page.inner_text("#view")
+    page.click("#tab-timings")
+    told = page.inner_text("#view")
+    assert all(word in told for word in ("frames captured", "backend", "writing of programs", "guards, warm call"))
+
+
+def background(page: Any) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+def brightness(colour: str) -> int:
+    return sum(int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])
+
+
+def test_light_and_dark(report: Path, open_page: Open) -> None:
+    light, dark = open_page(report, scheme="light"), open_page(report, scheme="dark")
+    assert brightness(background(light)) > 600 and brightness(background(dark)) < 150
+    for page in (light, dark):
+        page.click("#theme")
+        assert brightness(background(page)) > 600
+        page.click("#theme")
+        assert brightness(background(page)) < 150
+
+
+def test_narrow_windows_need_no_sideways_scrolling(report: Path, open_page: Open) -> None:
+    page = open_page(report, width=400, height=800)
+    for name in TABS:
+        page.click(f"#tab-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400, name
+
+
+def large_tree(frames: int) -> FunctionReport:
+    root = Node("model", "", 0, "captured", seconds=1e-3)
+    nodes = [root]
+    for i in range(1, frames):
+        cause = Cause("FL502", "item reads a tensor's values", "", True, "model.py", i)
+        eager = i % 7 == 0
+        node = Node(f"layer_{i}", "model.py", i, "eager" if eager else "captured", 1, seconds=1e-4 * (1 + i % 5), cause=cause if eager else None)
+        nodes[(i - 1) // 3].children.append(node)
+        nodes.append(node)
+    return FunctionReport("model", "", "model: a large tree", "", ("model.py", 1), [], [], {}, {}, root, 0.0, {"guards": 0})
+
+
+def test_a_tree_of_5000_frames_is_there_in_two_seconds(browser: Any, open_page: Open, tmp_path: Path) -> None:
+    (tmp_path / "large.html").write_text(render([large_tree(5000)]))
+    page = open_page(tmp_path / "large.html")
+    assert page.inner_text("#tab-calls") == "Calls5,000"
+    # From the beginning of the load to the picture, as the browser measures it.
+    ready = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now()))))"
+    page.reload()
+    assert page.evaluate(ready) < 2000
+    spent = page.evaluate("(() => { const began = performance.now(); document.querySelector('.frame').click(); return performance.now() - began })()")
+    assert spent < 2000
+    page.fill("#search", "layer_4999")
+    page.press("#search", "Enter")
+    assert page.inner_text("#detail h1") == "layer_4999" and page.locator('.frame[aria-selected="true"]').count() == 1
+
+
+def test_a_notebook_frame_runs_the_page(browser: Any, open_page: Open, tmp_path: Path) -> None:
+    from fineline.report.page import frame
+
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><title>notebook</title>{frame(render([large_tree(20)]))}")
+    page = open_page(tmp_path / "notebook.html")
+    inner = page.frame_locator("iframe")
+    inner.locator(".frame").nth(1).click()
+    assert inner.locator("#detail h1").inner_text() == "layer_1"
+
+
+def test_pictures_for_the_documents(report: Path, open_page: Open, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    folder = PICTURES if request.config.getoption("--write-golden") else tmp_path
+    page = open_page(report, height=640)
+    page.click('fieldset button:text("calls")')
+    choose(page, "log_activations")
+    page.screenshot(path=folder / "report_calls.png")
+    page.click("#tab-guards")
+    page.fill("#search", "layernorm")
+    page.screenshot(path=folder / "report_guards.png")
+    page = open_page(report, height=640, scheme="dark")
+    page.click("#tab-breaks")
+    page.screenshot(path=folder / "report_breaks.png")
+    page.click("#tab-graphs")
+    page.screenshot(path=folder / "report_graphs.png")
+    for name in ("calls", "guards", "breaks", "graphs"):
+        picture = folder / f"report_{name}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size < 200_000

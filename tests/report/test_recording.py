@@ -1,0 +1,143 @@
+"""The time of each frame, and the costs of programs: noted while a capture is watched, and only then."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+import fineline
+from fineline.guards.evaluate import ReferenceProgram
+from fineline.guards.facts import ambient_facts
+from fineline.guards.native_core import CORE
+from fineline.region.watch import UNWATCHED
+from fineline.report.clock import CallClock
+from fineline.report.programs import UNKNOWN
+from fineline.report.recording import Recording
+from fineline.report.tree import Node
+
+X = torch.ones(3)
+SLEEP = 0.02
+
+
+def seconds(tree: Node, name: str) -> float:
+    return sum(node.seconds for node in tree if node.name.endswith(name))
+
+
+@fineline.disable
+def sleeps():
+    time.sleep(SLEEP)
+
+
+def calls_what_sleeps():
+    sleeps()
+
+
+def outer(x):
+    calls_what_sleeps()
+    return inner(x) + 1
+
+
+def inner(x):
+    return x.sin()
+
+
+def test_time_belongs_to_the_frame_that_runs() -> None:
+    told = fineline.explain(outer)(X)
+    assert seconds(told.tree, ".sleeps") + seconds(told.tree, "sleeps") > SLEEP
+    assert seconds(told.tree, "calls_what_sleeps") < SLEEP + seconds(told.tree, "sleeps") and 0 < seconds(told.tree, "inner") < told.seconds
+    assert sum(node.seconds for node in told.tree) <= told.seconds
+
+
+def test_time_with_exceptions_and_generators_counts_once() -> None:
+    def items(x):
+        for i in range(3):
+            yield x * i
+
+    def raises(x):
+        raise ValueError(x.sum())
+
+    def f(x):
+        try:
+            raises(x)
+        except ValueError:
+            x = sum(items(x))
+        return x
+
+    told = fineline.explain(f)(X)
+    names = {node.name.rpartition(".")[2]: node.seconds for node in told.tree}
+    assert names.keys() >= {"f", "raises", "items"} and all(spent > 0 for spent in names.values())
+    assert sum(node.seconds for node in told.tree) <= told.seconds
+
+
+def test_a_backend_is_timed_and_no_frame_is_charged_with_it() -> None:
+    def backend(gm: Any, examples: list) -> Any:
+        time.sleep(SLEEP)
+        return gm.forward
+
+    told = fineline.explain(fineline.compile(outer, backend=backend))(X)
+    measured = [program.measures for program in told.kept if program.code]
+    assert all(measures is not None and measures.backend >= SLEEP and measures.writing < measures.backend for measures in measured)
+    assert seconds(told.tree, "inner") < SLEEP
+
+
+def test_the_clock_leaves_a_block_that_raises() -> None:
+    clock, node = CallClock(), Node("f", "", 0, "captured")
+    with pytest.raises(ValueError), clock.running(lambda: node):
+        raise ValueError
+    spent = node.seconds
+    time.sleep(0.001)
+    clock.charge()
+    assert node.seconds == spent > 0
+
+
+@pytest.mark.parametrize("make", [ReferenceProgram, *([CORE.GuardProgram] if CORE is not None else [])])
+def test_each_step_has_a_cost_up_to_a_wrong_type(make: Any) -> None:
+    steps = (
+        ("ambient", -1, -1, ambient_facts()), ("root", 0, -1, 0), ("type", -1, 0, list), ("len", -1, 0, 2), ("index", 1, 0, 0), ("eq", -1, 1, 7),
+    )  # fmt: skip
+    program = make(1, steps, ())
+    assert min(program.costs(([7, 8],))) > 0
+    # A wrong length, after which the list still has an item; a wrong type, on which the next steps rely.
+    assert min(program.costs(([7],))) > 0
+    assert [cost > 0 for cost in program.costs((7,))] == [True, True, True, False, False, False]
+    assert [cost > 0 for cost in program.costs(([],))] == [True] * 5 + [False]
+
+
+def test_a_guards_cost_has_its_reads_and_what_has_changed_is_unknown() -> None:
+    recording = Recording()
+    program = ReferenceProgram(1, (("root", 0, -1, 0), ("index", 1, 0, 0), ("eq", -1, 1, 7), ("len", -1, 0, 2)), ())
+    with recording.making_program():
+        measures = recording.note_program(object(), program, ([7, 8],), (2, 3))
+    costs = program.costs(([7, 8],))
+    assert measures.guards[0] > 0 < measures.guards[1] and len(measures.guards) == 2 and min(costs) > 0 and measures.check > 0
+    with recording.making_program():
+        changed = recording.note_program(object(), program, ([9, 8],), (2, 3))
+    assert changed.check == UNKNOWN and changed.guards[0] > 0 and changed.guards[1] == UNKNOWN and changed.key != measures.key
+
+
+def test_what_a_call_changes_stays_changed_once() -> None:
+    seen: list[int] = []
+
+    def f(x):
+        seen.append(1)
+        return x + len(seen)
+
+    told = fineline.explain(f)(X)
+    assert seen == [1] and told.kept[0].measures is not None and told.kept[0].measures.check == UNKNOWN
+
+
+def test_nothing_is_noted_elsewhere() -> None:
+    compiled = fineline.compile(outer, backend="eager")
+    compiled(X)
+    assert compiled._region.watch is UNWATCHED and UNWATCHED.recording is None
+    told = fineline.report(compiled)
+    assert told.tree is None and all(program.measures is None for program in told.kept) and told.kept[0].guards
+
+
+def test_a_segment_that_is_captured_again_counts_once() -> None:
+    told = fineline.explain(fineline.compile(outer, backend="eager", dynamic=True))(X)
+    [node] = [node for node in told.tree if node.name == "inner"]
+    assert len(node.programs) == 1 and node.programs[0] in [program.measures.key for program in told.kept if program.measures is not None]
