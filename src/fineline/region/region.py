@@ -30,7 +30,7 @@ from fineline.policy.stance import STANCES
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
 from fineline.region.capture_state import CaptureState
 from fineline.region.compiled_graphs import INSIDE, CompiledGraphs
-from fineline.region.descriptions import describe_guards, describe_program, name_of
+from fineline.region.descriptions import describe_program, name_of
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.dynamic_dims import marked
 from fineline.region.entry_point import EntryPoint
@@ -106,10 +106,6 @@ class Region:
     def segments(self) -> list[ResidualProgram]:
         """Returns all programs, in the order of their entry points."""
         return self.entry_points.segments()
-
-    def guards(self) -> list[str]:
-        """Returns the guards of all programs in words."""
-        return [guard for segment in self.segments() for guard in describe_guards(segment)]
 
     def programs(self) -> list[KeptProgram]:
         """Returns all programs as reports show them."""

@@ -31,7 +31,7 @@
     return element;
   }
   const link = (text, run) => make("button", { class: "link", type: "button", on: { click: run } }, text);
-  const plural = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+  const plural = (n, noun, several = `${noun}s`) => `${n.toLocaleString("en")} ${n === 1 ? noun : several}`;
 
   function duration(microseconds) {
     if (microseconds >= 1e6) return `${(microseconds / 1e6).toFixed(2)} s`;
@@ -555,7 +555,7 @@
     view.scrollTop = 0;
     if (focused) byId(`tab-${state.tab}`).focus();
     const hits = TABS.find(([name]) => name === state.tab)[4];
-    byId("found").textContent = state.words.length && hits ? plural(hits(state.fn), "match").replace("matchs", "matches") : "";
+    byId("found").textContent = state.words.length && hits ? plural(hits(state.fn), "match", "matches") : "";
   }
   function pick(i) {
     Object.assign(state, { fn: DATA.functions[i], selected: 0, zoom: 0, graph: 0, program: 0, all: false });
