@@ -29,12 +29,12 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
 from fineline.region.capture_state import CaptureState
-from fineline.region.compiled_graphs import INSIDE, CompiledGraphs
 from fineline.region.descriptions import describe_guards, name_of
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.dynamic_dims import marked
 from fineline.region.entry_point import EntryPoint
 from fineline.region.entry_points import EntryPoints
+from fineline.region.graphs.compiled_graphs import INSIDE, CompiledGraphs
 from fineline.region.loop_merging import FEW_CALLS
 from fineline.region.options import GuardFailure, Options
 from fineline.region.reports import Reports

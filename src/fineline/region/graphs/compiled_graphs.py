@@ -31,8 +31,8 @@ from fineline.fx.size_facts import Kinds
 from fineline.guards.ambient_table import AMBIENT
 from fineline.import_thread import LateModule
 from fineline.kinds import is_a
-from fineline.region.background_graphs import BackgroundGraphs
 from fineline.region.descriptions import call_stack
+from fineline.region.graphs.background_graphs import BackgroundGraphs
 from fineline.region.options import Options
 from fineline.region.reports import Reports
 from fineline.region.watch import Watch
