@@ -44,6 +44,8 @@ class Order(NamedTuple):
     graph: bytes
     state: GraphState
     kwargs: Mapping[str, Any]
+    # The environment has the folders of the caches, and settings of compilers.
+    environment: Mapping[str, str]
     inductor: Mapping[str, Any]
     functorch: Mapping[str, Any]
 
@@ -81,11 +83,10 @@ class CompileProcess:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self._printed = tempfile.TemporaryFile()  # noqa: SIM115
-            environment = {name: value for name, value in os.environ.items() if name != "FINELINE_RUN"}
             # A session of its own: Ctrl-C in the terminal is for the user's program.
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START.format(path=sys.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed,
-                bufsize=0, start_new_session=True, env=environment,
+                bufsize=0, start_new_session=True, env=_environment(),
             )  # fmt: skip
         return self._process
 
@@ -149,4 +150,9 @@ def _pickled(job: GraphJob) -> bytes:
         own = GraphModule(job.gm, copy.deepcopy(job.gm.graph), type(job.gm).__name__)
     graph = GraphPickler.dumps((own, list(job.examples)), Options(ops_filter=None))
     configs = [dict(config.save_config_portable()) for config in (torch._inductor.config, torch._functorch.config)]
-    return pickle.dumps(Order(graph, job.state, dict(job.backend.kwargs), *configs))
+    return pickle.dumps(Order(graph, job.state, dict(job.backend.kwargs), _environment(), *configs))
+
+
+def _environment() -> dict[str, str]:
+    # Without the variable by which `fineline run` sets up the program's own processes.
+    return {name: value for name, value in os.environ.items() if name != "FINELINE_RUN"}

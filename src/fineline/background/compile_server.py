@@ -20,8 +20,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from fineline.backends.inductor import inductor
 from fineline.background.compile_process import Order, read_message, write_message
 
-# The lowest priority: the user's program comes first.
-NICENESS = 19
+# A low priority: the user's program comes first, but on a busy machine this process still gets a tenth of a core.
+NICENESS = 10
 
 
 def serve() -> None:
@@ -53,6 +53,8 @@ def _answer(order: bytes) -> str:
 
 
 def _compile(order: Order) -> None:
+    os.environ.clear()
+    os.environ.update(order.environment)
     for config, values in ((torch._inductor.config, order.inductor), (torch._functorch.config, order.functorch)):
         config.load_config(dict(values))
     # Both processes use the same folders, which the other one may have cleared.

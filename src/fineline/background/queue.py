@@ -7,6 +7,8 @@ import ctypes
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fineline.background.graph_job import GraphJob, Outcome
@@ -48,6 +50,8 @@ class CompileQueue:
         self._changed = threading.Condition()
         self._jobs: deque[GraphJob] = deque()
         self._running: GraphJob | None = None
+        # Whether a compiler runs in the thread, and not only imports.
+        self._compiles = False
         self._thread: threading.Thread | None = None
 
     def _forked(self) -> None:
@@ -81,6 +85,12 @@ class CompileQueue:
         atexit.unregister(self.stop)
         atexit.register(self.stop)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets the thread begin with no job in the block."""
+        with self._changed:
+            yield
+
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no job is left, or for ``timeout`` seconds; returns whether none is left."""
         lost, self._lost = self._lost, []
@@ -99,11 +109,14 @@ class CompileQueue:
             try:
                 if self.process is None:
                     self.process = compile_process.CompileProcess()
+                compile_job = compilation.compiled
                 with progress.shown(job.name, job.where):
-                    outcome = compilation.compiled(job, self.process)
+                    self._compiles = True
+                    outcome = compile_job(job, self.process)
             except BaseException as e:
                 outcome = Outcome(error=e)
             finally:
+                self._compiles = False
                 self._done(job, outcome)
 
     def _next(self) -> GraphJob | None:
@@ -140,7 +153,7 @@ class CompileQueue:
             self.process.kill()
         if thread is None or not thread.is_alive():
             return
-        if running is not None and thread.ident is not None:
+        if running is not None and self._compiles and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
         # A thread that runs while the interpreter is taken down may end the process in PyTorch's C++ code.
         thread.join(LAST)
