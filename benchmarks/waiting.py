@@ -39,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, torch.no_grad():
         for example in EXAMPLES:
             if example.name.lower().startswith(tuple(options.models.lower().split(","))):
-                os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, example.name)
+                os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, str(len(results)))
                 results[example.name] = row = measured(example, options.rounds, options.calls)
                 ratios = [call / row["eager"] for call in row["calls"]]
                 line = f"{example.name:<20}{row['eager']:>7.1f} ms{ratios[0]:>11.1f}x{ratios[1]:>8.2f}x{statistics.median(ratios[2:]):>8.2f}x"

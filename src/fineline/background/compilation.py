@@ -14,6 +14,7 @@ from fineline.background.compile_process import CompileProcess, Ended
 from fineline.background.graph_job import GraphJob, Outcome
 from fineline.background.graph_state import OtherState
 from fineline.background.random_numbers import generators_untouched
+from fineline.background.turns import polite
 from fineline.errors import BackendFailed
 
 # How often, and how long in between, a job waits for the process to be in the state in which the graph begins.
@@ -22,6 +23,7 @@ TRIES, PAUSE = 20, 0.05
 
 def compiled(job: GraphJob, process: CompileProcess) -> Outcome:
     """Compiles the graph of a job: in ``process``, whose result this process then loads, or in this thread."""
+    job.prepare()
     if job.backend.name == "inductor" and job.backend.builtin:
         try:
             process.compile(job)
@@ -38,7 +40,7 @@ def compiled(job: GraphJob, process: CompileProcess) -> Outcome:
 
 
 def _compile_here(job: GraphJob) -> Callable:
-    with job.state.in_this_thread(), generators_untouched(), eager_backward():
+    with polite(), job.state.in_this_thread(), generators_untouched(), eager_backward():
         return call_backend(job.backend, job.gm, job.examples, job.where)
 
 

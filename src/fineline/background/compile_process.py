@@ -25,6 +25,7 @@ from torch.fx._graph_pickler import GraphPickler, Options
 
 from fineline.background.graph_job import GraphJob
 from fineline.background.graph_state import GraphState
+from fineline.background.turns import polite
 
 log = logging.getLogger("fineline")
 # The length of a message comes before it.
@@ -64,7 +65,8 @@ class CompileProcess:
     def compile(self, job: GraphJob) -> None:
         """Has the process compile a graph; raises `Ended` if it ends meanwhile. If it cannot compile the graph, this process does all of it."""
         try:
-            order = _pickled(job)
+            with polite():
+                order = _pickled(job)
             process = self._started()
         except Exception as e:
             log.debug("fineline: a graph is compiled in a thread: %s: %s", type(e).__name__, e)
@@ -146,8 +148,7 @@ def _read(stream: IO[bytes], size: int) -> bytes | None:
 
 
 def _pickled(job: GraphJob) -> bytes:
-    with job.writing:
-        own = GraphModule(job.gm, copy.deepcopy(job.gm.graph), type(job.gm).__name__)
+    own = GraphModule(job.gm, copy.deepcopy(job.gm.graph), type(job.gm).__name__)
     graph = GraphPickler.dumps((own, list(job.examples)), Options(ops_filter=None))
     configs = [dict(config.save_config_portable()) for config in (torch._inductor.config, torch._functorch.config)]
     return pickle.dumps(Order(graph, job.state, dict(job.backend.kwargs), _environment(), *configs))

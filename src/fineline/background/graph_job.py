@@ -19,6 +19,12 @@ class Owner(Protocol):
     def settle(self, pending: Any) -> Callable | None: ...
 
 
+class User(Protocol):
+    """What a program runs in place of the graph."""
+
+    def prepare(self) -> None: ...
+
+
 class Outcome(NamedTuple):
     """The end of a job: the compiled graph, or the error; neither if only a call that waits can compile the graph."""
 
@@ -45,9 +51,9 @@ class GraphJob:
         self.made_at = time.monotonic()
         # Held while the code of the graph is written, which a program runs meanwhile.
         self.writing = threading.RLock()
-        self._users: weakref.WeakSet[object] = weakref.WeakSet()
+        self._users: weakref.WeakSet[User] = weakref.WeakSet()
 
-    def use(self, user: object) -> None:
+    def use(self, user: User) -> None:
         """Notes a program's graph that waits for the job."""
         self._users.add(user)
 
@@ -60,6 +66,11 @@ class GraphJob:
     def renew(self) -> None:
         """Makes the job one that waits, in a forked child: the thread of the parent may have been at any point of it."""
         self.writing, self.queued = threading.RLock(), False
+
+    def prepare(self) -> None:
+        """Has programs make what they run meanwhile, before a compiler describes and rewrites the graph."""
+        for user in list(self._users):
+            user.prepare()
 
     @property
     def is_wanted(self) -> bool:

@@ -57,6 +57,10 @@ class PendingGraph:
                 self._captured = self._finish(_as_captured(self.gm), self.gm)
         return self._captured
 
+    def prepare(self) -> None:
+        """Makes what runs the graph as it was captured."""
+        _ = self.captured
+
     def use(self, run: FunctionType) -> None:
         """Notes the function of a program that calls this as its global ``graph``."""
         self._runs.append(weakref.ref(run))
