@@ -1,4 +1,7 @@
-"""The lines on a terminal about a graph that takes long to compile in the background."""
+"""The lines on a terminal about a graph that takes long to compile in the background.
+
+Whole lines: the user's program prints at the same time, and would break a line that is redrawn.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,11 @@ LONG = 3.0
 
 @contextmanager
 def shown(name: str, where: str) -> Iterator[None]:
-    """Prints a line on a terminal if the block takes 3 s, and one at its end. Nothing is printed into a pipe or a file.
+    """Prints a line on the terminal if the block takes 3 s, and one at its end.
 
     Whole lines: the user's program prints at the same time, and would break a line that is redrawn.
     """
     console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield
-        return
     said, began = list[str](), time.monotonic()
 
     def say(text: str) -> None:

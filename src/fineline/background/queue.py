@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import random
+import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from fineline.background.graph_job import GraphJob, Outcome
@@ -30,6 +32,9 @@ IDLE = 10.0
 LAST = 5.0
 
 
+Report = Callable[[str, str], AbstractContextManager[None]]
+
+
 class Stopped(BaseException):
     """Ends a compiler, because the interpreter ends."""
 
@@ -42,6 +47,8 @@ class CompileQueue:
         self.process: compile_process.CompileProcess | None = None
         self._ends = False
         self._lost: list[GraphJob] = []
+        # What reports a long compile on a terminal.
+        self._report: Report | None = None
         self._renew()
         for register in attributes(os, "register_at_fork"):  # Windows has no fork
             register(after_in_child=self._forked)
@@ -75,6 +82,8 @@ class CompileQueue:
             self._changed.notify_all()
 
     def _start(self) -> None:
+        if self._report is None:
+            self._report = _terminal_report()
         thread = threading.Thread(target=self._work, name="fineline-compile", daemon=True)
         try:
             thread.start()
@@ -110,7 +119,7 @@ class CompileQueue:
                 if self.process is None:
                     self.process = compile_process.CompileProcess()
                 compile_job = compilation.compiled
-                with progress.shown(job.name, job.where):
+                with (self._report or _no_report)(job.name, job.where):
                     self._compiles = True
                     outcome = compile_job(job, self.process)
             except BaseException as e:
@@ -157,6 +166,22 @@ class CompileQueue:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
         # A thread that runs while the interpreter is taken down may end the process in PyTorch's C++ code.
         thread.join(LAST)
+
+
+def _no_report(name: str, where: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _terminal_report() -> Report:
+    """Returns what reports a long compile: on a terminal, or nowhere."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return _no_report
+    # The import of rich draws a random number. It is made here, in the thread of a call, because a thread that runs beside calls cannot put it back.
+    state = random.getstate()
+    try:
+        return progress.shown
+    finally:
+        random.setstate(state)
 
 
 QUEUE = CompileQueue()
