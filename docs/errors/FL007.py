@@ -2,7 +2,10 @@
 import torch
 import fineline
 
-compiled = fineline.compile(lambda x: x.sin() * 2, backend="aot_eager", wait=False)
+def as_captured(gm, example_inputs):
+    return gm.forward
+
+compiled = fineline.compile(lambda x: x.sin() * 2, backend=as_captured, wait=False)
 x = torch.ones(3)
 compiled(x)                  # captured; the graph runs as it was captured
 fineline.wait()              # usually you go on instead

@@ -9,6 +9,7 @@ import weakref
 
 import pytest
 import torch
+from torch._inductor import compile_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fineline
@@ -222,50 +223,49 @@ def test_inputs_are_not_kept_alive() -> None:
     fineline.wait(LONGEST)
 
 
-def test_what_other_threads_draw_is_not_drawn_again() -> None:
-    """A compiler in the background does not put back random states, which calls have changed since."""
-    gate, draws = Gate(inside=aot_eager), []
+def test_a_compiler_that_traces_is_called_by_a_call() -> None:
+    """All threads see what AOTAutograd patches, and it would put back random states that calls have changed since."""
+    gate, a, b = Gate(inside=aot_eager), X.clone().requires_grad_(), X.clone().requires_grad_()
 
     def noisy(x):
         return torch.nn.functional.dropout(x, 0.5) + torch.rand(6)
 
-    torch.manual_seed(0)
-    expected = [noisy(X) for _ in range(200)]
     compiled = fineline.compile(noisy, backend=gate, wait=False)
     gate.open()
     torch.manual_seed(0)
-    while not compiled.ready() and len(draws) < 150:
-        draws.append(compiled(X))
-    draws += [compiled(X) for _ in range(200 - len(draws))]
+    expected = [noisy(b) for _ in range(6)]
+    torch.manual_seed(0)
+    found = [compiled(a), compiled(a)]
     assert fineline.wait(LONGEST)
-    # The graph of a compiler draws the same numbers, as aot_eager's does.
-    assert all(torch.equal(a, b) for a, b in zip(draws, expected, strict=True))
+    found += [compiled(a) for _ in range(4)]
+    assert all(map(torch.equal, found, expected))
+    assert gate.threads == ["fineline-compile", threading.current_thread().name] and gate.runs == 6 - 2
+    assert [event.id for event in fineline.report(compiled).events if event.kind in ("waited", "takeover")] == ["FL008", "FL007"]
+    sum(found).sum().backward(), sum(expected).sum().backward()
+    assert torch.equal(a.grad, b.grad)
 
 
-def test_compilers_here_do_not_touch_the_generators() -> None:
-    def tracing(gm, examples):
-        aot = __import__("torch._functorch.aot_autograd", fromlist=["preserve_rng_state"])
-        with aot.preserve_rng_state():
-            drawn.set()
+def test_compilers_in_the_thread_do_not_put_back_random_states() -> None:
+    def restoring(gm, examples):
+        with compile_fx.dynamo_utils.preserve_rng_state():
+            began.set()
             assert go_on.wait(LONGEST)
 
-    drawn, go_on = threading.Event(), threading.Event()
-    gate = Gate(inside=tracing)
+    began, go_on = threading.Event(), threading.Event()
+    gate = Gate(inside=restoring)
     compiled = fineline.compile(step, backend=gate, wait=False)
     compiled(X)
     gate.open()
-    assert drawn.wait(LONGEST)
+    assert began.wait(LONGEST)
     torch.manual_seed(3)
-    first = torch.rand(2)
+    torch.rand(2)
     state = torch.get_rng_state()
     go_on.set()
     assert fineline.wait(LONGEST) and torch.equal(torch.get_rng_state(), state)
-    torch.manual_seed(3)
-    assert torch.equal(torch.rand(2), first)
 
 
 def test_gradients() -> None:
-    gate, a, b = Gate(inside=aot_eager), X.clone().requires_grad_(), X.clone().requires_grad_()
+    gate, a, b = Gate(), X.clone().requires_grad_(), X.clone().requires_grad_()
     compiled = fineline.compile(step, backend=gate, wait=False)
     for _ in range(2):
         compiled(a).sum().backward(), step(b).sum().backward()

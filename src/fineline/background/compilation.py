@@ -13,7 +13,7 @@ from fineline.backends.lock import TRACERS
 from fineline.background.compile_process import CompileProcess, Ended
 from fineline.background.graph_job import GraphJob, Outcome
 from fineline.background.graph_state import OtherState
-from fineline.background.random_numbers import generators_untouched
+from fineline.background.tracers_apart import Traces, no_tracer_here
 from fineline.background.turns import polite
 from fineline.errors import BackendFailed
 
@@ -22,7 +22,7 @@ TRIES, PAUSE = 20, 0.05
 
 
 def compiled(job: GraphJob, process: CompileProcess) -> Outcome:
-    """Compiles the graph of a job: in ``process``, whose result this process then loads, or in this thread."""
+    """Compiles the graph of a job: in ``process``, whose result this process then loads, or in this thread, unless its compiler would trace it here."""
     job.prepare()
     if job.backend.name == "inductor" and job.backend.builtin:
         try:
@@ -34,13 +34,15 @@ def compiled(job: GraphJob, process: CompileProcess) -> Outcome:
             return Outcome(compiled=TRACERS.holding_in_background(lambda: _compile_here(job)))
         except OtherState:
             time.sleep(PAUSE)
+        except Traces:
+            return Outcome(reason="its compiler traces it here, which changes what code in other threads sees")
         except BackendFailed as e:
             return Outcome(error=e)
-    return Outcome()
+    return Outcome(reason="the process was never in the state of the graph while no call ran")
 
 
 def _compile_here(job: GraphJob) -> Callable:
-    with polite(), job.state.in_this_thread(), generators_untouched(), eager_backward():
+    with polite(), job.state.in_this_thread(), no_tracer_here(), eager_backward():
         return call_backend(job.backend, job.gm, job.examples, job.where)
 
 

@@ -26,10 +26,11 @@ class User(Protocol):
 
 
 class Outcome(NamedTuple):
-    """The end of a job: the compiled graph, or the error; neither if only a call that waits can compile the graph."""
+    """The end of a job: the compiled graph, or the error, or the reason why only a call that waits can compile the graph."""
 
     compiled: Callable | None = None
     error: BaseException | None = None
+    reason: str = ""
 
 
 class GraphJob:

@@ -114,9 +114,11 @@ class BackgroundGraphs:
         if outcome is None:
             QUEUE.add(job)
             return None
+        if outcome.reason:
+            outcome = self._compile_now(job, outcome.reason)
         if outcome.error is not None:
             return self._refuse(pending, outcome.error)
-        compiled = outcome.compiled or self._compile_now(job)
+        compiled = outcome.compiled
         if compiled is None:
             return None
         assumptions = self._jobs.get(job)
@@ -126,19 +128,19 @@ class BackgroundGraphs:
         self._reports.note_call("takeover", "FL007", f"the compiled graph takes over, {time.monotonic() - job.made_at:.1f} s after its capture")
         return pending.take_over(compiled)
 
-    def _compile_now(self, job: GraphJob) -> Callable | None:
-        """Compiles a graph in the state of the call, which waits; None if other threads hold PyTorch's tracers."""
-        self._reports.note_call("waited", "FL008", "the state of the process was never that of the graph while no call ran")
+    def _compile_now(self, job: GraphJob, reason: str) -> Outcome:
+        """Compiles a graph in the state of the call, which waits; the outcome is empty if other threads hold PyTorch's tracers."""
+        self._reports.note_call("waited", "FL008", reason)
         try:
             with torch._C.DisableTorchFunctionSubclass(), compilation.eager_backward():
                 compiled = TRACERS.holding(compile_graph, self._backend, job.gm, list(job.examples), job.where)
+            outcome = Outcome(compiled=compiled)
         except TracersBusy:
-            return None
+            return Outcome()
         except BackendFailed as e:
-            job.end(Outcome(error=e))
-            raise
-        job.end(Outcome(compiled=compiled))
-        return compiled
+            outcome = Outcome(error=e)
+        job.end(outcome)
+        return outcome
 
     def _refuse(self, pending: PendingGraph, error: BaseException) -> Callable | None:
         """Does what follows from the backend's error; returns what the call runs."""
