@@ -29,7 +29,8 @@ class PendingGraph:
     """The graph of a program while its job is not done. The program calls it as it would call the compiled graph."""
 
     def __init__(self, gm: CapturedGraph, job: GraphJob, finish: Finish, refusal: Refusal) -> None:
-        self.gm, self.job, self.refusal = gm, job, refusal
+        self.gm, self.job = gm, job
+        self.refusal: Refusal = refusal
         self._finish = finish
         # The graph as it was captured, and what takes over from it.
         self._captured: Callable | None = None
@@ -79,7 +80,13 @@ class PendingGraph:
             if run is not None:
                 run.__globals__["graph"] = final
         self._runs.clear()
+        # They keep symbols and fakes of the capture alive.
+        self.refusal, self._captured = _settled, None
         return final
+
+
+def _settled(error: BackendFailed) -> str:
+    return "its job is done"
 
 
 def _as_captured(gm: CapturedGraph) -> Callable:
