@@ -13,7 +13,7 @@ from fineline import torch_support
 
 if TYPE_CHECKING:
     from fineline import errors
-    from fineline.api import compile, explain, report, reset, set_policy
+    from fineline.api import compile, explain, report, reset, set_policy, wait
     from fineline.backends.registry import list_backends, register_backend
     from fineline.bisection.call import bisect
     from fineline.builtins.builtin_rules import builtin_rules
@@ -75,13 +75,14 @@ __all__ = [
     "set_stance",
     "substitute_in_graph",
     "uninstall",
+    "wait",
     "why",
 ]
 
 # The modules that define the public names. The imports above repeat this for type checkers, which do not run `_Unloaded`.
 _HOMES: Mapping[str, str] = MappingProxyType(
     {
-        "fineline.api": "compile explain report reset set_policy",
+        "fineline.api": "compile explain report reset set_policy wait",
         "fineline.backends.registry": "list_backends register_backend",
         "fineline.bisection.call": "bisect",
         "fineline.builtins.builtin_rules": "builtin_rules",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, 
 from torch import nn
 
 from fineline.backends.registry import Backend, Registered, lookup_backend
+from fineline.background.queue import QUEUE
 from fineline.errors import BadArgument
 from fineline.guards.native_core import CORE
 from fineline.import_thread import LateModule
@@ -59,6 +60,7 @@ class CompileArguments(TypedDict, total=False):
     dynamic_shapes: Any
     policy: Policy | None
     breaks: Breaks | None
+    wait: bool | None
 
 
 class Decorator(Protocol):
@@ -96,6 +98,7 @@ def compile(
     dynamic_shapes: Any = None,
     policy: Policy | None = None,
     breaks: Breaks | None = None,
+    wait: bool | None = None,
     model: Callable | None = None,
 ) -> Any:
     """Compiles a function, method or ``nn.Module``; also a decorator, with or without arguments.
@@ -108,9 +111,10 @@ def compile(
     ``fall_back``) and those of the backend; the argument ``recompile_limit`` overrides the option. ``name`` names the region
     in reports and events; the default is the function's name. Each call of `compile` has its own programs and limit, but runs a
     program that was captured for an equal callable (another instance of the class, a function of the same ``def``) if its guards hold;
-    with ``isolate_recompiles``, it captures its own. Raises `BadArgument` for an invalid argument. A call raises `BackendFailed` if the backend
+    with ``isolate_recompiles``, it captures its own. With ``wait=False`` no call waits for the backend: graphs are compiled in the background,
+    and run as they were captured until then. Raises `BadArgument` for an invalid argument. A call raises `BackendFailed` if the backend
     fails, or if a compiled graph fails for the second time where the code does not; with ``options={"fall_back": True}``, such
-    calls run eagerly. The signature is that of ``torch.compile`` (``model`` means ``fn``) plus ``policy`` and ``breaks``;
+    calls run eagerly. The signature is that of ``torch.compile`` (``model`` means ``fn``) plus ``policy``, ``breaks`` and ``wait``;
     ``dynamic_shapes``, which is ``shapes_spec`` in PyTorch 2.13, must be None.
     """
     if model is not None:
@@ -121,7 +125,7 @@ def compile(
         return functools.partial(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, name=name, disable=disable,
             recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, shapes_spec=shapes_spec, dynamic_shapes=dynamic_shapes, policy=policy,
-            breaks=breaks,
+            breaks=breaks, wait=wait,
         )  # fmt: skip
     check_callable(fn)
     if isinstance(fn, type):
@@ -142,6 +146,10 @@ def compile(
         raise BadArgument(f"{'dynamic_shapes' if shapes_spec is None else 'shapes_spec'}= is not supported, only marks of sizes are", next_step=step)
     if recompile_limit is not None:
         options = {**(options or {}), "recompile_limit": recompile_limit}
+    if wait not in (None, True, False):
+        raise BadArgument(f"wait is True or False, not {wait!r}")
+    if wait is not None:
+        options = {**(options or {}), "wait": wait}
     make = functools.partial(
         _region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic, name=name, shares=not isolate_recompiles
     )
@@ -181,6 +189,10 @@ class Recipe:
         fn = original(fn) if isinstance(fn, (OptimizedModule, Compiled)) else fn
         return self.stand_in(fn, self.make(fn))
 
+    def is_ready(self, dispatcher: Callable) -> bool:
+        """Returns whether the region that a compiled module calls is ready."""
+        return any([deferred.is_ready for deferred in _REGIONS if deferred.is_called_by(dispatcher)])
+
     def get_compiler_config(self) -> Any:
         """Returns the backend's settings; None if it has no ``get_compiler_config``, as Inductor has."""
         how = self.make.keywords
@@ -214,6 +226,13 @@ def original(fn: Any) -> Any:
 def regions() -> list[Region]:
     """Returns the regions of all compiled callables that are alive and have been called, in the order in which they were compiled."""
     return [region for deferred in sorted(_REGIONS, key=lambda deferred: deferred.compiled_at) if (region := deferred.if_made) is not None]
+
+
+def wait(timeout: float | None = None) -> bool:
+    """Waits for the graphs that are compiled in the background; returns whether none is left. ``timeout``: at most so many seconds."""
+    if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not timeout >= 0):
+        raise BadArgument(f"timeout is a number of seconds, or None, not {timeout!r}")
+    return QUEUE.wait(timeout)
 
 
 def reset() -> None:

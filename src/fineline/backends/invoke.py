@@ -20,10 +20,15 @@ from fineline.errors import BackendFailed
 
 def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[object], where: str | None = None) -> Callable:
     """Returns the callable that runs ``gm``. Call this in the state (grad mode, autocast, …) in which the graph begins."""
+    # The backend "eager" draws no numbers. After others the random state is restored, which undoes draws of other threads too.
+    with nullcontext() if backend.name == "eager" and backend.builtin else undisturbed():
+        return call_backend(backend, gm, example_inputs, where)
+
+
+def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[object], where: str | None) -> Callable:
+    """Returns the callable that the backend makes of ``gm``; raises `BackendFailed` if it makes none."""
     try:
-        # The backend "eager" draws no numbers. After others the random state is restored, which undoes draws of other threads too.
-        with nullcontext() if backend.name == "eager" and backend.builtin else undisturbed():
-            compiled = backend(gm, example_inputs)
+        compiled = backend(gm, example_inputs)
     except BackendFailed:
         raise
     except Exception as error:

@@ -33,12 +33,26 @@ class TracerLock:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        # Whether a thread of fineline's own holds it, which compiles in the background.
+        self.is_held_in_background = False
         # A forked child has none of the threads that may hold it.
         for register in attributes(os, "register_at_fork"):  # Windows has no fork
             register(after_in_child=self._renew)
 
     def _renew(self) -> None:
         self._lock = threading.RLock()
+        self.is_held_in_background = False
+
+    def holding_in_background(self, fn: Callable[[], T]) -> T:
+        """Returns ``fn()``, called while a thread of fineline's own holds the lock."""
+        return self.holding(self._marked, fn)
+
+    def _marked(self, fn: Callable[[], T]) -> T:
+        self.is_held_in_background = True
+        try:
+            return fn()
+        finally:
+            self.is_held_in_background = False
 
     def holding(self, fn: Callable[[*Ts], T], *args: *Ts) -> T:
         """Returns ``fn(*args)``, called while this thread holds the lock; raises `TracersBusy` if the lock is not free in time."""

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     Compile = Callable[[GraphModule, Sequence[InputType]], Callable]
 
 
+def fakes_of(example_inputs: Sequence[InputType]) -> list[InputType]:
+    """Returns the inputs with fakes in place of real tensors: these may change, or be freed, before a backend reads them."""
+    shapes_imported()
+    fake_mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    return [fake_mode.from_tensor(t, static_shapes=True) if _is_real(t, fake_mode) else t for t in example_inputs]
+
+
 @contextmanager
 def tracing_context(example_inputs: Sequence[InputType]) -> Iterator[None]:
     """Enters a tracing context for one graph.

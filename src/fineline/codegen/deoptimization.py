@@ -16,6 +16,7 @@ from fineline.codegen.ambient_state import graphs_override_state, in_override_st
 from fineline.codegen.error_mapping import as_user
 from fineline.codegen.random_draws import Generators, does_more, draw_lines, generators, may_fail
 from fineline.codegen.reconstructor import Reconstructor
+from fineline.errors import BackendFailed
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.infallible import functions
 from fineline.guards.source import Source
@@ -110,8 +111,8 @@ def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list
 
 
 def leaves(error: BaseException) -> bool:
-    """Returns whether ``error`` leaves the call at once: it has come from outside, or no operator raises such an error."""
-    return not is_a(error, Exception) or asynchronous(error) is not None
+    """Returns whether ``error`` leaves the call at once: it has come from outside, no operator raises such an error, or no graph has run."""
+    return not is_a(error, Exception) or is_a(error, BackendFailed) or asynchronous(error) is not None
 
 
 def fails(gm: GraphModule, override_state: str, *inputs: Any) -> bool:

@@ -6,11 +6,12 @@ import linecache
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from torch.fx import GraphModule
 
+from fineline.background.pending_graph import PendingGraph
 from fineline.codegen.continuation import Continuation
 from fineline.codegen.deoptimization import RestOfCall
 from fineline.fx.graph_module import CapturedGraph
@@ -62,6 +63,8 @@ class Program:
         exec(self.text.code, namespace)
         # Removed from its own globals, because the two would refer to each other.
         run: Callable = namespace.pop("program")
+        if type(graph) is PendingGraph and type(run) is FunctionType:
+            graph.use(run)
         return run
 
 

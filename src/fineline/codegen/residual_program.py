@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fineline.backends.eager import as_it_is
+from fineline.background.graph_job import GraphJob
+from fineline.background.pending_graph import PendingGraph
 from fineline.codegen.ambient_state import (
     counted,
     graphs_override_state,
-    in_override_state,
     in_state,
     override_state,
     put_back_in,
@@ -28,24 +28,24 @@ from fineline.codegen.ambient_state import (
 )
 from fineline.codegen.continuation import Continuation, with_keywords
 from fineline.codegen.deoptimization import RestOfCall, costs_little, emit_guarded_graph_call
+from fineline.codegen.finished_graph import Finish
 from fineline.codegen.programs import OwnParts, ProgramText, ResidualProgram, UnboundProgram
 from fineline.codegen.random_draws import does_more, draw_lines, may_fail
 from fineline.codegen.reconstruct_builtins import order_of_insertion
 from fineline.codegen.reconstructor import Reconstructor
+from fineline.codegen.refused_graph import RefusedGraph
 from fineline.errors import BackendFailed
 from fineline.exception_slots import under
 from fineline.fake.fake_tensors import NotFakeable, unsymbolic
-from fineline.fake.missing_kernels import unfaked
 from fineline.frames.frame import NULL
 from fineline.frames.graph_breaks import NotReconstructible, Restart, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import Place, is_own
 from fineline.fx.data_node import set_data
 from fineline.fx.graph_module import CapturedGraph, graph_module
-from fineline.fx.graph_traits import fatal, scattered
+from fineline.fx.graph_traits import fatal
 from fineline.fx.infallible import functions, kept_outputs
-from fineline.fx.output_fixups import as_captured, disowned, plain_example, remaking, without_modes
-from fineline.fx.overlap_check import apart
+from fineline.fx.output_fixups import disowned, plain_example, without_modes
 from fineline.fx.size_facts import Kinds, sizes_of
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, tensor_number, without_sizes
@@ -64,12 +64,6 @@ from fineline.tracing.tracebacks import ShownPlace, Variable
 
 # The modules of classes whose subclasses nothing looks up.
 UNLISTED = ("abc", "enum", "typing")
-# The errors of AOTAutograd at a number that is known only at run time.
-_UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
-
-
-# Part of autograd's message for a graph that cannot be differentiated.
-_OVERWRITTEN = "needed for gradient computation has been modified by an inplace operation"
 _DETACHING = frozenset(["detach", "detach_", torch.detach, torch.detach_, torch.ops.aten.detach.default])
 # By function that, at a graph break, may differentiate the results of the graph before it: the position of ``create_graph``.
 DIFFERENTIATING = IdentityMap(((torch.autograd.grad, 4), (torch.autograd.backward, 3), (Tensor.backward, 3)))
@@ -86,6 +80,9 @@ class ResidualWriter:
         # The reason why no backend gets the graph; empty if one does.
         self.uncompiled = ""
         self._memory: list[tuple[Source, int, bool]] | None = None
+        # What the program does with the callable for its graph, and what follows if a backend refuses the graph.
+        self._finish = Finish()
+        self._refused: RefusedGraph | None = None
         # The way on after the graph break at the end, if there is one.
         self.continuation: Continuation | None = None
 
@@ -309,7 +306,7 @@ class ResidualWriter:
             late.append(f"if {name!r} in {target}.__dict__: type.__delattr__({target}, {name!r})")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, Any], Callable], again: RestOfCall, shown: bool = True) -> ResidualProgram:
+    def compile(self, compile_graph: Callable[..., Callable | GraphJob], again: RestOfCall, shown: bool = True) -> ResidualProgram:
         """Compiles the graph, and returns the program. If a backend gets the graph (``shown``), ``compile_graph`` may raise its errors.
 
         ``again`` runs the segment, and all code after it, in Python.
@@ -359,8 +356,8 @@ class ResidualWriter:
         own.beyond_aot = self.rebuild.outputs.beyond_aot
         return own
 
-    def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable:
-        """Returns the callable for the graph, compiled in the state in which the graph begins."""
+    def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable | GraphJob:
+        """Returns the callable for the graph, compiled in the state in which the graph begins, or the job that makes it in the background."""
         trace = self.trace
         examples = [plain_example(src.value) for _, src in trace.recorder.inputs]
         if trace.symbols is not None:
@@ -388,18 +385,21 @@ class ResidualWriter:
             self.uncompiled = f"no fake tensor stands for {e}"
             return examples
 
-    def _call_lines(self, compiled: Callable, gm: CapturedGraph, checks: list[str], again: RestOfCall) -> list[str]:
+    def _call_lines(self, compiled: Callable | GraphJob, gm: CapturedGraph, checks: list[str], again: RestOfCall) -> list[str]:
         """Returns the statements that call the graph, and assign its outputs to variables."""
         r, graph, outputs = self.rebuild, self.trace.recorder.graph, self.rebuild.outputs
         # A graph from the cache may return more than this program uses.
         given: Any = graph.output_node().args[0]
         remade = [(given.index(node), change) for node, change in outputs.remade]
-        several: list[list[int]] = []
-        if not as_captured(compiled):
-            several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
-        compiled = remaking(compiled, remade, several) if remade or several else compiled
-        if self.trace.recorder.traits.hides_operators:
-            compiled = functools.partial(in_override_state, graphs_override_state(self.trace.state.start, self.trace.recorder.traits), compiled)
+        finish, traits = self._finish, self.trace.recorder.traits
+        finish.remade = remade
+        finish.several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
+        finish.state = graphs_override_state(self.trace.state.start, traits) if traits.hides_operators else ""
+        if is_a(compiled, GraphJob):
+            assert self._refused is not None
+            compiled = PendingGraph(gm, compiled, finish, self._refused.with_examples(compiled.examples))
+        else:
+            compiled = finish(compiled, gm)
         call = r.constant(compiled, "graph")
         inputs = ", ".join([r.graph_input(src) for _, src in self.trace.recorder.inputs])
         taken = dict(outputs.names)
@@ -435,7 +435,7 @@ class ResidualWriter:
         tracked = any([is_a(src.value, Tensor) and src.value.requires_grad for _, src in recorder.inputs])
         return kept_outputs(recorder.graph, outputs, recorder.results, tracked, recorder.kernels.untyped)
 
-    def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable:
+    def _compiled(self, compile_graph: Callable, gm: GraphModule, examples: list, transformed: bool) -> Callable | GraphJob:
         if transformed:
             self.uncompiled = "it begins or ends inside of a transform of torch.func, or a level of forward-mode gradients, whose tensors no compiler knows"
         elif self.rebuild.outputs.transformed:
@@ -455,40 +455,19 @@ class ResidualWriter:
             raise Uncompiled("FL522", "compilers end the process at compressed sparse tensors with gradients", GraphLimits(dense_only=True))
         symbols, lessons = self.trace.symbols, self.trace.guards.interp.lessons
         constants = symbols.constants() if symbols is not None else 0
+        refused = RefusedGraph(gm, examples, symbols, lessons, self.trace.recorder.traits.scattered)
         try:
             kinds = self._kinds(examples)
             with override_state(graphs_override_state(self.trace.state.start, self.trace.recorder.traits)):
-                compiled: Callable = compile_graph(gm, examples, kinds)
+                compiled: Callable | GraphJob = compile_graph(gm, examples, kinds)
         except BackendFailed as e:
-            if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
-                self.uncompiled = "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
-                return as_it_is(gm)
-            if self.rebuild.outputs.beyond_aot:
-                self.uncompiled = self.rebuild.outputs.beyond_aot
-                return as_it_is(gm)
-            if is_a(e.__cause__, RuntimeError) and any(map(is_jagged, examples)):
-                # Some operators have only a kernel, and no form for compilers: for example the backward pass of a sum.
-                self.uncompiled = f"the backend cannot compile it for tensors with a ragged dimension ({e.reason})"
-                return as_it_is(gm)
-            if symbols is None and is_a(e.__cause__, _UNKNOWN):
-                # In a capture on fakes the number is a symbol, or is read between two graphs.
-                text = f"the backend can't compile what reads a tensor's number ({e.reason})"
-                raise Uncompiled("FL502", text, GraphLimits(compiled_first_call=True)) from None
-            if self.trace.recorder.traits.scattered or any(map(scattered, examples)):
-                text = f"the backend can't compile a graph with sparse, nested or quantized tensors ({e.reason})"
-                raise Uncompiled("FL522", text, GraphLimits(dense_only=True)) from None
-            if symbols is None and (name := unfaked(gm, examples)):
-                raise Uncompiled("FL516", f"{name} does not run on fake tensors ({e.reason})", GraphLimits(no_fake_kernel=frozenset({name}))) from None
-            if symbols is not None and symbols.used and not lessons.numbers.backend_asks:
-                lessons.numbers.backend_asks = True
-                raise Restart("FL519", f"the backend takes no number that varies ({e.reason})", again=True) from None
-            if symbols is None or not symbols.fix_floats():
-                raise
-            raise Restart("FL519", f"the backend takes no float that varies ({e.reason})", again=True) from None
+            self.uncompiled = refused(e)
+            return as_it_is(gm)
         if symbols is not None and symbols.constants() > constants:
             lessons.numbers.backend_asks = True
-        writes = self._sharing() is not None and not as_captured(compiled)
-        return apart(compiled, gm, any(map(is_wrapper, examples))) if writes else compiled
+        self._refused = refused
+        self._finish = Finish(self._sharing() is not None, any(map(is_wrapper, examples)))
+        return compiled
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""

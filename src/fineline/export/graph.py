@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fineline.background.graph_job import GraphJob
 from fineline.bytecode.asynchronous import let_pass
 from fineline.codegen.deoptimization import RestOfCall
 from fineline.codegen.program_text import short_name
@@ -102,7 +103,7 @@ class ExportWriter(ResidualWriter):
         return list(self._module.named_modules(remove_duplicate=False)) if self._module is not None else []
 
     # -- the graph -------------------------------------------------------------------------------------------------------
-    def compile(self, compile_graph: Callable[[GraphModule, list, object], Callable], again: RestOfCall, shown: bool = True) -> ResidualProgram:
+    def compile(self, compile_graph: Callable[..., Callable | GraphJob], again: RestOfCall, shown: bool = True) -> ResidualProgram:
         segment = super().compile(self._take, again)
         self.segment = segment
         return segment

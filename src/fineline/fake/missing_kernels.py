@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import GraphModule, Interpreter, Node
 
@@ -33,7 +34,13 @@ def unfaked(gm: GraphModule, examples: Sequence[Any]) -> str:
     finder, standing = _Finder(gm), Standing(ambient_facts())
     try:
         # As AOTAutograd runs it: some operators run on fake tensors, but fail when their writes become results.
-        unsymbolic().run(dispatch_functionalize(finder.run), examples, None)
+        run, fake = dispatch_functionalize(finder.run), next((t for t in examples if is_a(t, FakeTensor)), None)
+        if fake is None:
+            unsymbolic().run(run, examples, None)
+        else:
+            # The examples of a graph that was compiled in the background.
+            with fake.fake_mode:
+                run(*examples)
     except Exception as e:  # the user gets the backend's own error
         let_pass(e)
         # It may have failed inside a transform, for example.

@@ -56,6 +56,10 @@ class Compiled:
         """Returns Inductor's settings for this function; None with another backend. PyTorch's compiled functions have this method."""
         return self._deferred.backend.settings()
 
+    def ready(self) -> bool:
+        """Returns whether it has been captured, and no call of it runs a graph that is still being compiled (``wait=False``)."""
+        return self._deferred.is_ready
+
     def __repr__(self) -> str:
         return f"<fineline.compile of {self.__wrapped__!r}>"
 

@@ -40,6 +40,11 @@ class DeferredRegion:
         return self._made.get(None)
 
     @property
+    def is_ready(self) -> bool:
+        """Returns whether the region has been made and is ready."""
+        return self.if_made is not None and self.if_made.is_ready
+
+    @property
     def region(self) -> engine.Region:
         """Returns the region, and makes it before the first call."""
         found = self.if_made

@@ -11,10 +11,10 @@ from fineline.distributed.rank_check import RankCheck
 from fineline.interp.interpreter import Interpreter
 from fineline.region.budget import Budget, EagerReasons
 from fineline.region.capture_state import CaptureState
-from fineline.region.compiled_graphs import CompiledGraphs
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.entry_point import EntryOwner, EntryPoint
 from fineline.region.entry_points import EntryPoints
+from fineline.region.graphs.compiled_graphs import CompiledGraphs
 from fineline.region.reports import Reports
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace

@@ -24,7 +24,7 @@ _OWN = frozenset(
     {
         "_called", "_orig_mod", "forward", "_fineline_forward", "_fineline_region", "_fineline_rebuild", "fineline_base", "dynamo_ctx",
         "get_compiler_config", "_of_rebuild", "_torchdynamo_orig_callable", "_torchdynamo_wrapper_id", "load_state_dict",
-        "_load_from_state_dict", "_rename", "_renamed",
+        "_load_from_state_dict", "_rename", "_renamed", "_is_ready",
     }
 )  # fmt: skip
 # The name of the original in the keys of torch.compile's compiled modules.
@@ -130,6 +130,11 @@ class OptimizedModule(nn.Module):
         # PyTorch compares it, to recognize that the attribute above is this object's own.
         return id(self)
 
+    def _is_ready(self) -> bool:
+        """Returns whether it has been captured, and no call of it runs a graph that is still being compiled (``wait=False``)."""
+        ready: bool = self._of_rebuild("is_ready")(self._fineline_region)
+        return ready
+
     def _of_rebuild(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_fineline_rebuild"), name)
 
@@ -153,6 +158,9 @@ class OptimizedModule(nn.Module):
             return inspect.signature(mod.forward)
         if name.startswith("__"):
             return getattr(mod, name)
+        if name == "ready" and self._fineline_rebuild is not None:
+            # Here, because a module's own attribute of this name comes first.
+            return self._is_ready
         for table in (mod._parameters, mod._buffers, mod._modules):
             if name in table:
                 return table[name]

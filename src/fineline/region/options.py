@@ -17,7 +17,7 @@ KNOWN: dict[str, Any] = {
     "guard_export_fn": Callable, "guard_fail_fn": Callable,
     "capture_scalar_outputs": bool, "capture_dynamic_output_shape_ops": bool,
     "error_on_recompile": bool, "fail_on_recompile_limit_hit": bool, "suppress_errors": bool, "fall_back": bool, "optimize_ddp": bool, "check_ranks": bool,
-    "shadow": Real, "settings": Callable,
+    "shadow": Real, "settings": Callable, "wait": bool,
 }  # fmt: skip
 FirstCall = Literal["live", "compiled"]
 NumPy = Literal["capture", "eager"]
@@ -49,6 +49,7 @@ class Options:
     ``optimize_ddp``: a graph inside of a DistributedDataParallel is cut at its buckets. ``check_ranks``: the first call is captured on
     fakes, and each of its captures is compared between all ranks before anything of it runs.
     ``shadow``: the share of calls, from 0 to 1, whose graphs run eagerly as well, on copies, to report the first difference.
+    ``wait``: whether a call waits for the backend; otherwise graphs are compiled in the background, and run as they were captured until then.
     ``settings``: called before each capture, and returns the values of these options from then on.
     """
 
@@ -78,6 +79,7 @@ class Options:
     optimize_ddp: bool | str = True
     check_ranks: bool = False
     shadow: float = 0
+    wait: bool = True
     # Whether nothing more is captured.
     disable: bool = False
     settings: Callable[[], Mapping[str, Any]] | None = None

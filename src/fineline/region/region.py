@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fineline.backends.lock import TracersBusy
+from fineline.backends.lock import TRACERS, TracersBusy
 from fineline.backends.registry import Backend
 from fineline.bytecode.asynchronous import clear_frames_of, from_outside
 from fineline.bytecode.handlers import take_away_stand_ins
@@ -22,6 +22,7 @@ from fineline.distributed.rank_check import RankCheck
 from fineline.errors import FinelineError, InternalError, Recompiled, Unsupported
 from fineline.exception_slots import TRACEBACK
 from fineline.frames.graph_breaks import RestartSpecialized
+from fineline.frames.graph_limits import GraphLimits
 from fineline.identity import IdentityMap
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
@@ -29,12 +30,12 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
 from fineline.region.capture_state import CaptureState
-from fineline.region.compiled_graphs import INSIDE, CompiledGraphs
 from fineline.region.descriptions import describe_program, name_of
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.dynamic_dims import marked
 from fineline.region.entry_point import EntryPoint
 from fineline.region.entry_points import EntryPoints
+from fineline.region.graphs.compiled_graphs import INSIDE, CompiledGraphs
 from fineline.region.loop_merging import FEW_CALLS
 from fineline.region.options import GuardFailure, Options
 from fineline.region.reports import Reports
@@ -86,7 +87,7 @@ class Region:
         self.eager = EagerReasons(fn, options, self.reports)
         self.stances = stances or Stances()
         # The results of captures.
-        self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch)
+        self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch, weakref.WeakMethod(self.capture_anew))
         # Compares the first call between processes, captures of their own; None: nobody has asked for that.
         self.ranks = RankCheck(self.reports.name, self.reports.where) if options.check_ranks else None
         self.entry_points = EntryPoints(self, options, shared_by(fn) if shares and self.ranks is None else None)
@@ -214,6 +215,10 @@ class Region:
             entry_point.run_eagerly_after()
         if self.options.renew():
             self.entry_points.follow_option()
+        if TRACERS.is_held_in_background and not self.options.wait:
+            # The tracers of a compiler in a thread change what this capture would see, and it would have to wait for them.
+            self.reports.note_call_once("skipped", "FL406", "a compiler runs in a thread of the background; a later call is captured")
+            return self.run_eagerly(entry_point, args, kwargs)
         if self.options.disable:
             self.reports.note_call_once("skipped", "FL406", "torch._dynamo.config.disable is set")
         if entry_point.stretch is not None or self.options.disable:
@@ -265,6 +270,25 @@ class Region:
             return run()
         self.eager.always_under_hooks()
         return self.fn(*args, **kwargs)
+
+    def capture_anew(self, limits: GraphLimits | None) -> bool:
+        """Drops all programs, so that the next call is captured anew, within these limits too; returns False if another thread captures now."""
+        locked: list[bool] = []
+        try:
+            self.state.try_lock(locked)
+            if locked[0]:
+                if limits is not None:
+                    self.lessons.limit_graphs(limits)
+                start_anew(self)
+            return locked[0]
+        finally:
+            if locked and locked[0]:
+                self.state.unlock()
+
+    @property
+    def is_ready(self) -> bool:
+        """Returns whether it has programs, and each runs the backend's code, or will run it from its next call on."""
+        return bool(self.entry.segments) and self.graphs.background.are_done
 
     def once(self, args: tuple, kwargs: dict) -> None:
         """Captures one call and undoes it; only the output of the region's ``writer`` remains."""

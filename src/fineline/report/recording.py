@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVarTuple
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from fineline.identity import IdentityMap
 from fineline.report.clock import CallClock
@@ -14,6 +14,7 @@ from fineline.report.tree import Node
 
 # A warm check of guards is the fastest of so many.
 CHECKS = 5
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
@@ -47,10 +48,10 @@ class Recording:
         with self.clock.running(_nobody):
             yield
 
-    def timed(self, compile_graph: Callable[[*Ts], Callable]) -> Callable[[*Ts], Callable]:
+    def timed(self, compile_graph: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
         """Returns a function that compiles a graph and notes how long that takes."""
 
-        def compiled(*args: *Ts) -> Callable:
+        def compiled(*args: *Ts) -> T:
             began = time.perf_counter()
             try:
                 return compile_graph(*args)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
+from fineline.background.graph_job import GraphJob
 from fineline.codegen.residual_program import ResidualWriter
 from fineline.region.descriptions import describe_program, place_of
 from fineline.region.entry_point import CallShape, EntryPoint
@@ -44,7 +45,7 @@ def _keep(
     few = n < least and not (declared or entry_point.declared)
     small = n > 0 and (recorder.traits.only_state or few)
     kind = "eager" if small else "captured"
-    compile_graph: Callable[..., Callable] = _as_it_is if small else region.graphs.compile
+    compile_graph: Callable[..., Callable | GraphJob] = _as_it_is if small else region.graphs.compile
     tally = region.watch.tally
     if tally is not None:
         captured = tally.close(kind)
@@ -72,6 +73,7 @@ def _keep(
     detail = {"program": functools.partial(describe_program, segment, measures)}
     region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
     region.count_program(entry_point)
+    region.graphs.background.begin()
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: object) -> Callable:

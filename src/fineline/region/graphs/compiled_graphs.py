@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import GraphModule
@@ -15,23 +18,32 @@ from fineline.backends.invoke import compile_graph
 from fineline.backends.lock import TRACERS, TracersBusy
 from fineline.backends.registry import Backend
 from fineline.backends.structured import TRACE
+from fineline.background.graph_job import GraphJob
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of
 from fineline.codegen.node_metadata import Description, GraphPlace, place_of_graph
 from fineline.distributed.buckets import Buckets, buckets_of, compile_at_buckets
 from fineline.errors import BackendFailed, FinelineError
 from fineline.exception_slots import error_text
+from fineline.frames.graph_limits import GraphLimits
 from fineline.fx.graph_equality import outputs_as
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.shadow import Shadow
 from fineline.fx.size_facts import Kinds
 from fineline.guards.ambient_table import AMBIENT
+from fineline.import_thread import LateModule
 from fineline.kinds import is_a
 from fineline.region.descriptions import call_stack
+from fineline.region.graphs.background_graphs import BackgroundGraphs
 from fineline.region.options import Options
 from fineline.region.reports import Reports
 from fineline.region.watch import Watch
 from fineline.report.operator_counter import Tally
 from fineline.torch_facts.thread_state import CallState, Standing
+
+if TYPE_CHECKING:
+    from fineline.background import compilation
+else:
+    compilation = LateModule("fineline.background.compilation")
 
 log = logging.getLogger("fineline")
 
@@ -45,16 +57,22 @@ CUTTING = (True, "ddp_optimizer")
 class CompiledGraphs:
     """The graphs that one backend compiles for a region."""
 
-    def __init__(self, fn: Callable, backend: Backend, options: Options, reports: Reports, watch: Watch) -> None:
+    def __init__(
+        self, fn: Callable, backend: Backend, options: Options, reports: Reports, watch: Watch, anew: Callable[[], Callable[[GraphLimits | None], bool] | None]
+    ) -> None:  # fmt: skip
+        """``anew``: returns the method by which the region captures its next call anew, within more limits; None if it is gone."""
         self.graphs: list[GraphModule] = []
         # The place of the graph in the code is kept only for a user's backend.
-        self._compiled: list[tuple[GraphModule, Kinds, GraphPlace, Callable]] = []
+        self._compiled: list[tuple[GraphModule, Kinds, GraphPlace, Callable | GraphJob]] = []
         self.backend = backend
         self._fn, self._options, self._reports, self._watch = fn, options, reports, watch
+        self._anew = anew
+        self.background = BackgroundGraphs(backend, reports, weakref.ref(self))
 
     def forget(self) -> None:
         self.graphs.clear()
         self._compiled.clear()
+        self.background.forget()
 
     def share(self, gm: GraphModule | None) -> None:
         """Adds a graph that the region of an equal callable has compiled."""
@@ -72,34 +90,44 @@ class CompiledGraphs:
         own = self._options.min_graph_operators
         return self.backend.min_graph_operators if own is None else own
 
-    def compile(self, gm: CapturedGraph, examples: list, kinds: Kinds | None) -> Callable:
-        """Compiles a graph with the backend, unless that has compiled an equal one for inputs of the same kinds.
+    def compile(self, gm: CapturedGraph, examples: list, kinds: Kinds | None) -> Callable | GraphJob:
+        """Compiles a graph with the backend, or makes the job to do so, unless that has compiled an equal one for inputs of the same kinds.
 
         A user's backend gets equal graphs from different places in the code separately, because its result may depend on the place.
         A known graph with more outputs is used too; then ``gm`` gets the same outputs.
         """
         place = () if self.backend.builtin else place_of_graph(gm._graph)
         for known, its_kinds, its_place, compiled in self._compiled:
+            if its_kinds.sizes is not None and is_a(compiled, GraphJob):
+                # What the backend assumes about the sizes is not known yet.
+                continue
             outputs = None if kinds is None or its_place != place else outputs_as(known._graph, gm._graph)
             if outputs is not None and kinds is not None and kinds.take_over(its_kinds):
                 gm._graph.output_node().args = (outputs,)
-                return compiled
+                return _outcome(compiled)
         self.graphs.append(gm)
         # Before its nodes are described: the sources of its inputs are dropped then.
         buckets = buckets_of(gm) if self.backend.sees_graphs and self._options.optimize_ddp in CUTTING else None
         if self.are_seen or self._options.shadow or is_a(self._watch.tally, Tally):
             Description(gm, examples, self.are_seen)
-        made = self._compile(gm, examples, buckets)
+        made = self.background.job(gm, examples) if self._in_background(gm, examples, buckets) else self._compile(gm, examples, buckets)
         if made is None:
             # A later graph like this one is compiled.
             return as_it_is(gm)
-        if self._options.shadow:
+        if self._options.shadow and not is_a(made, GraphJob):
             made = Shadow(gm, made, self._options.shadow, self._reports)
         if kinds is not None:
-            if kinds.sizes is not None:
+            if kinds.sizes is not None and not is_a(made, GraphJob):
                 kinds.sizes.compiled()
             self._compiled.append((gm, kinds, place, made))
         return made
+
+    def _in_background(self, gm: CapturedGraph, examples: list, buckets: Buckets | None) -> bool:
+        """Returns whether calls do not wait for the backend: nobody counts its operators, reads its trace, or compares ranks or results."""
+        options = self._options
+        if options.wait or options.shadow or self.backend.name == "eager" or buckets is not None or options.check_ranks:
+            return False
+        return self._watch.tally is None and not TRACE.is_read and self.background.takes(gm, examples)
 
     def _compile(self, gm: CapturedGraph, examples: list, buckets: Buckets | None) -> Callable | None:
         """Returns the compiled graph; None if other threads hold PyTorch's tracers now."""
@@ -108,7 +136,9 @@ class CompiledGraphs:
         at = self._reports.place
         try:
             where = ":".join(map(str, at))
-            with TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self._reports.name)]):
+            # So that the caches on disk have one entry for graphs that are compiled in the background and here.
+            together = nullcontext() if self._options.wait else compilation.eager_backward()
+            with together, TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self._reports.name)]):
                 if plain:
                     return compile_graph(self.backend, gm, examples, where)
                 if buckets is not None:
@@ -125,7 +155,7 @@ class CompiledGraphs:
                 self._reports.note_call("eager", "FL435", str(e))
                 return None
             if stop is None:
-                if not self._runs_as_captured(e):
+                if not self.runs_as_captured(e):
                     raise
                 return as_it_is(gm)
         try:
@@ -137,7 +167,12 @@ class CompiledGraphs:
     def _note_cut(self, text: str) -> None:
         self._reports.note_call("cut", "FL006", text)
 
-    def _runs_as_captured(self, e: BaseException) -> bool:
+    def capture_anew(self, limits: GraphLimits | None) -> bool:
+        """Has the region's next call captured anew, within these limits too; returns whether that is possible now."""
+        anew = self._anew()
+        return anew is None or anew(limits)
+
+    def runs_as_captured(self, e: BaseException) -> bool:
         """Returns whether the user wants a graph to run as it was captured if the backend fails on it; reports that."""
         if is_a(e, FinelineError):
             e.stack = e.stack or call_stack(self._fn, None)
@@ -155,3 +190,9 @@ class CompiledGraphs:
             reason = f"a compiled graph failed for the second time: {text}" if times == 2 else f"a compiled graph failed again: {text}"
             raise BackendFailed(reason, id="FL304", where=where, stack=call_stack(self._fn, None)) from error
         log.warning("fineline: %s: a compiled graph failed; the call ran eagerly: %s", where, text.partition("\n")[0])
+
+
+def _outcome(compiled: Callable | GraphJob) -> Callable | GraphJob:
+    """Returns the compiled graph of a job that is done."""
+    done = compiled.outcome.compiled if is_a(compiled, GraphJob) and compiled.outcome is not None else None
+    return compiled if done is None else done

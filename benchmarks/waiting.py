@@ -1,0 +1,78 @@
+"""The first calls with ``wait=False``: four models with Inductor and an empty disk cache, each call against a call of eager code.
+
+    python -m benchmarks.waiting [--models bert,gpt,llama,t5] [--rounds 5] [--calls 10]
+
+A row shows the first call, which captures, the second, which writes the program, and the median and the slowest of the others, all while
+Inductor compiles in the background; then the seconds until it is done. Numbers are medians over the rounds, each with a fresh instance.
+Eager calls run just before, on the same instance, while nothing compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from typing import Any
+
+import torch
+
+import fineline
+from benchmarks.results import save
+from examples.models import EXAMPLES, Example
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="", help="first letters of the models' names, by comma; all unless told")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=10)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    fineline.compile(torch.sin, backend="eager")(torch.ones(2))  # imports the engine
+    results = {}
+    print(f"{'model':<20}{'eager':>10}{'first call':>12}{'second':>9}{'others':>9}{'slowest':>9}{'compiled after':>16}", flush=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, torch.no_grad():
+        for example in EXAMPLES:
+            if example.name.lower().startswith(tuple(options.models.lower().split(","))):
+                os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, str(len(results)))
+                results[example.name] = row = measured(example, options.rounds, options.calls)
+                ratios = [call / row["eager"] for call in row["calls"]]
+                line = f"{example.name:<20}{row['eager']:>7.1f} ms{ratios[0]:>11.1f}x{ratios[1]:>8.2f}x{statistics.median(ratios[2:]):>8.2f}x"
+                print(f"{line}{max(ratios[2:]):>8.2f}x{row['seconds']:>14.1f} s", flush=True)
+    save("waiting", results)
+    return 0
+
+
+def measured(example: Example, rounds: int, calls: int) -> dict[str, Any]:
+    """Returns the medians over the rounds: milliseconds of an eager call and of each call of a compiled instance, and the seconds to compile it."""
+    eager, compiled, seconds = [], [], 0.0
+    for turn in range(rounds):
+        model, inputs = example.build(), example.inputs(0)
+        for _ in range(2):
+            model(**inputs)
+        eager += [milliseconds(model, inputs) for _ in range(calls)]
+        step = fineline.compile(model, wait=False)
+        began = time.perf_counter()
+        compiled.append([milliseconds(step, inputs) for _ in range(calls)])
+        if turn == 0:
+            # The caches are empty in the first round only: the process of the others still compiles what nobody waits for any more.
+            fineline.wait()
+            seconds = time.perf_counter() - began
+        fineline.reset()
+        fineline.wait()
+    return {"eager": statistics.median(eager), "calls": [statistics.median(column) for column in zip(*compiled, strict=True)], "seconds": seconds}
+
+
+def milliseconds(model: Any, inputs: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    model(**inputs)
+    return (time.perf_counter() - began) * 1e3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The graphs that wait for their compilers, and the thread that compiles one after the other."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import random
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from fineline.background.graph_job import GraphJob, Outcome
+from fineline.import_thread import LateModule
+from fineline.report.logs import LOGS
+from fineline.tables import attributes
+
+if TYPE_CHECKING:
+    from fineline.background import compilation, compile_process, progress
+else:
+    # The compilers' modules take a second to import.
+    compilation = LateModule("fineline.background.compilation")
+    compile_process = LateModule("fineline.background.compile_process")
+    progress = LateModule("fineline.background.progress")
+
+# Seconds after which a thread without work ends.
+IDLE = 10.0
+# Seconds that the end of the interpreter waits for a compiler in a thread.
+LAST = 5.0
+
+
+Report = Callable[[str, str], AbstractContextManager[None]]
+
+
+class Stopped(BaseException):
+    """Ends a compiler, because the interpreter ends."""
+
+
+class CompileQueue:
+    """The jobs of the process. Its thread is started at the first job."""
+
+    def __init__(self) -> None:
+        # Started when a backend of fineline's own can use it.
+        self.process: compile_process.CompileProcess | None = None
+        self._ends = False
+        self._lost: list[GraphJob] = []
+        # What reports a long compile on a terminal.
+        self._report: Report | None = None
+        self._renew()
+        for register in attributes(os, "register_at_fork"):  # Windows has no fork
+            register(after_in_child=self._forked)
+
+    def _renew(self) -> None:
+        self._changed = threading.Condition()
+        self._jobs: deque[GraphJob] = deque()
+        self._running: GraphJob | None = None
+        # Whether a compiler runs in the thread, and not only imports.
+        self._compiles = False
+        self._thread: threading.Thread | None = None
+
+    def _forked(self) -> None:
+        # The child has no thread of the parent's, but its programs wait for the same jobs: the first call of one queues it again.
+        self._lost = [job for job in (self._running, *self._jobs, *self._lost) if job is not None]
+        for job in self._lost:
+            job.renew()
+        self._renew()
+        if self.process is not None:
+            self.process.leave()
+
+    def add(self, job: GraphJob) -> None:
+        """Queues a job, unless it is queued or done."""
+        with self._changed:
+            if job.queued or job.outcome is not None or self._ends:
+                return
+            self._jobs.append(job)
+            job.queued = True
+            if self._thread is None:
+                self._start()
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        if self._report is None:
+            self._report = _terminal_report()
+        thread = threading.Thread(target=self._work, name="fineline-compile", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The process cannot start another thread, or is about to end: calls stay as they are.
+            return
+        self._thread = thread
+        atexit.unregister(self.stop)
+        atexit.register(self.stop)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets the thread begin with no job in the block."""
+        with self._changed:
+            yield
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until no job is left, or for ``timeout`` seconds; returns whether none is left."""
+        lost, self._lost = self._lost, []
+        for job in lost:
+            self.add(job)
+        with self._changed:
+            return self._changed.wait_for(self._is_empty, timeout)
+
+    def _is_empty(self) -> bool:
+        return self._running is None and not any([job.is_wanted for job in self._jobs])
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            outcome = Outcome()
+            try:
+                if self.process is None:
+                    self.process = compile_process.CompileProcess()
+                compile_job = compilation.compiled
+                with (self._report or _no_report)(job.name, job.where):
+                    self._compiles = True
+                    outcome = compile_job(job, self.process)
+            except BaseException as e:
+                outcome = Outcome(error=e)
+            finally:
+                self._compiles = False
+                self._done(job, outcome)
+
+    def _next(self) -> GraphJob | None:
+        """Returns the next job that a program waits for; None if the thread is to end."""
+        with self._changed:
+            while not self._ends:
+                while self._jobs:
+                    job = self._jobs.popleft()
+                    if job.is_wanted:
+                        self._running = job
+                        return job
+                self._changed.notify_all()
+                if not self._changed.wait(IDLE) and not self._jobs:
+                    break
+            self._thread = None
+            return None
+
+    def _done(self, job: GraphJob, outcome: Outcome) -> None:
+        if outcome.error is not None and not self._ends:
+            LOGS.log.error("fineline: %s: compiling %s in the background failed: %s", job.where, job.name, outcome.error)
+        with self._changed:
+            job.end(outcome)
+            self._running = None
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ends the thread and the process: the interpreter ends."""
+        with self._changed:
+            self._ends = True
+            self._jobs.clear()
+            thread, running = self._thread, self._running
+            self._changed.notify_all()
+        if self.process is not None:
+            self.process.kill()
+        if thread is None or not thread.is_alive():
+            return
+        if running is not None and self._compiles and thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
+        # A thread that runs while the interpreter is taken down may end the process in PyTorch's C++ code.
+        thread.join(LAST)
+
+
+def _no_report(name: str, where: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _terminal_report() -> Report:
+    """Returns what reports a long compile: on a terminal, or nowhere."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return _no_report
+    # The import of rich draws a random number. It is made here, in the thread of a call, because a thread that runs beside calls cannot put it back.
+    state = random.getstate()
+    try:
+        return progress.shown
+    finally:
+        random.setstate(state)
+
+
+QUEUE = CompileQueue()
