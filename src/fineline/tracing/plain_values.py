@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend
 from fineline.cpython.numpy_scalars import NUMBERS, NUMPY_SCALARS
 from fineline.kinds import is_a, is_users_class
 from fineline.policy.selector import PYBIND
-from fineline.torch_facts.distributed_tensors import PLACEMENT
+from fineline.torch_facts.distributed_tensors import PLACEMENT, is_placement
 
 PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter, FakeTensor})
 SINGLETONS = frozenset({type(None), bool, type(...), type(NotImplemented)})
@@ -47,7 +47,10 @@ def is_value(v: Any) -> bool:
         # A method bound to an object belongs to that object; a class may be one that each call creates.
         of = v.__self__
         return of is None or is_a(of, types.ModuleType) or (is_a(of, type) and not is_users_class(of)) or type(of).__name__.startswith(PYBIND)
-    return is_a(v, PINNED) or is_getter(v)
+    if is_a(v, PINNED):
+        # A placement that holds a mask belongs to one tensor.
+        return not is_a(v, PLACEMENT) or is_placement(v)
+    return is_getter(v)
 
 
 def is_getter(v: Any) -> bool:

@@ -211,6 +211,13 @@ def rows_of_shards(x: Any, index: Any) -> Any:
     return rows.placements != x.placements, rows * 2, x.gather(0, index.unsqueeze(1)).full_tensor()
 
 
+@table.snippet(args=looked_up, breaks=True, min_graphs=0, recompiles=(1,), twins=WITHOUT_COUNTED)
+def a_mask_that_leaves_the_call(x: Any, index: Any) -> Any:
+    rows = F.embedding(index, x)
+    placements = rows.placements
+    return rows.redistribute(placements=[Replicate()]) + 1, [type(p).__name__ for p in placements], placements == rows.placements, placements
+
+
 @table.snippet(args=looked_up, breaks=True, twins=WITHOUT_COUNTED)
 def rows_at_a_graph_break(x: Any, index: Any) -> Any:
     y = F.embedding(index, x * 2)
