@@ -320,3 +320,17 @@ def test_random_numbers_that_double_precision_draws_otherwise() -> None:
 
     found = fineline.bisect(Random(), [torch.randn(4, 8)], backend=backends.tanh_gelu)
     assert found.status == "mended" and found.rules[0].name == "torch.nn.functional.gelu"
+
+
+def test_a_training_step() -> None:
+    """It goes backward itself; the gradients that it leaves in its model are compared."""
+    net = Net(3, {1: Tanh()})
+
+    def step(x: Tensor) -> Tensor:
+        net.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    found = fineline.bisect(step, [torch.randn(4, 8)], backend=backends.wrong_backward)
+    assert found.status == "mended" and found.culprits[0].function == "Tanh.forward" and found.fault.startswith("the gradients[")
