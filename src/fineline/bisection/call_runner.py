@@ -95,7 +95,8 @@ class CallRunner:
         value, error = None, None
         try:
             value = call(*args, **kwargs)
-            if self._check is None:
+            # A training step goes backward itself.
+            if self._check is None and not self._world.has_new_gradients:
                 _go_backward(value)
         except Exception as e:
             let_pass(e)

@@ -50,6 +50,11 @@ class World:
                 found.setdefault(id(inner), name)
         return found
 
+    @property
+    def has_new_gradients(self) -> bool:
+        """Returns whether the last run has given a gradient to a module's tensor that had none, or another one."""
+        return any(tensor.has_new_gradient for tensor in self._tensors)
+
     def tensors(self) -> list[Tensor]:
         """Returns copies of the contents of the modules' tensors."""
         return [t.detach().clone() for module in self._modules for t in module.tensors()]
@@ -81,6 +86,12 @@ class _TensorState:
     def __init__(self, t: Tensor) -> None:
         self._tensor, self._before = t, t.detach().clone()
         self._gradient = None if t.grad is None else (t.grad, t.grad.detach().clone())
+
+    @property
+    def has_new_gradient(self) -> bool:
+        if self._gradient is None or self._tensor.grad is None:
+            return self._tensor.grad is not None
+        return self._tensor.grad is not self._gradient[0] or not torch.equal(self._tensor.grad, self._gradient[1])
 
     def put_back(self) -> None:
         with torch.no_grad():
