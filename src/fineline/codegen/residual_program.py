@@ -28,7 +28,7 @@ from fineline.codegen.ambient_state import (
 )
 from fineline.codegen.continuation import Continuation, with_keywords
 from fineline.codegen.deoptimization import RestOfCall, costs_little, emit_guarded_graph_call
-from fineline.codegen.programs import OwnParts, ProgramText, ResidualProgram, UnboundProgram
+from fineline.codegen.programs import GraphCall, OwnParts, ProgramText, ResidualProgram, UnboundProgram
 from fineline.codegen.random_draws import does_more, draw_lines, may_fail
 from fineline.codegen.reconstruct_builtins import order_of_insertion
 from fineline.codegen.reconstructor import Reconstructor
@@ -88,6 +88,9 @@ class ResidualWriter:
         self._memory: list[tuple[Source, int, bool]] | None = None
         # The way on after the graph break at the end, if there is one.
         self.continuation: Continuation | None = None
+        # How the program calls its graph, if it has one; and whether inputs that the graph writes into may lie on each other, as `apart` takes it.
+        self._graph_call: GraphCall | None = None
+        self._wrappers: bool | None = None
 
     def returns(self, value: Any) -> None:
         r = self.rebuild
@@ -395,9 +398,12 @@ class ResidualWriter:
         several: list[list[int]] = []
         if not as_captured(compiled):
             several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
+        traits, registers = self.trace.recorder.traits, tuple([getattr(src, "reg", -1) for _, src in self.trace.recorder.inputs])
+        state, hides = graphs_override_state(self.trace.state.start, traits), bool(traits.hides_operators)
+        self._graph_call = GraphCall(registers, not as_captured(compiled), state, hides, self._wrappers, tuple(remade), tuple(map(tuple, several)))
         compiled = remaking(compiled, remade, several) if remade or several else compiled
-        if self.trace.recorder.traits.hides_operators:
-            compiled = functools.partial(in_override_state, graphs_override_state(self.trace.state.start, self.trace.recorder.traits), compiled)
+        if hides:
+            compiled = functools.partial(in_override_state, state, compiled)
         call = r.constant(compiled, "graph")
         inputs = ", ".join([r.graph_input(src) for _, src in self.trace.recorder.inputs])
         taken = dict(outputs.names)
@@ -421,7 +427,8 @@ class ResidualWriter:
                 src.value = None
         outputs = tuple([s.reg for s in r.param_sources])
         text, own = ProgramText(self.name, source), OwnParts(again, self.continuation)
-        return UnboundProgram(text, r.constants, own, tuple(guards.steps), guards.instance_at, outputs, gm, guards.reads).bind(instance, own)
+        unbound = UnboundProgram(text, r.constants, own, tuple(guards.steps), guards.instance_at, outputs, gm, guards.reads, self._graph_call)
+        return unbound.bind(instance, own)
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
         """Returns outputs that the program does not use, but without which a compiler would drop operators that may raise."""
@@ -482,7 +489,10 @@ class ResidualWriter:
         if symbols is not None and symbols.constants() > constants:
             lessons.numbers.backend_asks = True
         writes = self._sharing() is not None and not as_captured(compiled)
-        return apart(compiled, gm, any(map(is_wrapper, examples))) if writes else compiled
+        if not writes:
+            return compiled
+        self._wrappers = any(map(is_wrapper, examples))
+        return apart(compiled, gm, self._wrappers)
 
     def written(self) -> list[Source]:
         """Returns the inputs whose memory the graph writes into."""

@@ -98,6 +98,11 @@ class CompiledGraphs:
             self._compiled.append((gm, kinds, place, made))
         return made
 
+    def compile_saved(self, gm: CapturedGraph, examples: list) -> Callable:
+        """Compiles the graph of a saved program, at its first run; it is among the region's graphs already."""
+        made = self._compile(gm, examples, None)
+        return as_it_is(gm) if made is None else made
+
     def _compile(self, gm: CapturedGraph, examples: list, buckets: Buckets | None) -> Callable | None:
         """Returns the compiled graph; None if other threads hold PyTorch's tracers now."""
         plain = self.backend.name == "eager"

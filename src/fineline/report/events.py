@@ -79,7 +79,8 @@ class Event:
     ``kind``: "graph" (a graph went to the backend), "break" (a graph break), "recompile" (a call that no program fitted),
     "eager" (a stretch that runs in Python), "skipped" (code that is not traced into, because of a rule or a built-in skip: a disabled
     function or block, a coroutine, a call of a region that captures nothing), "restart" (a capture on fake tensors began again, with
-    fewer symbols or on the real values), "shared" (the program of an equal callable's region fits), "limit", "raised". Only listeners get
+    fewer symbols or on the real values), "shared" (the program of an equal callable's region fits), "loaded" (a program from a file or the cache),
+    "stale" (one that does not fit this process), "unsaved" (a program that cannot be saved), "cache" (the cache was not used), "limit", "raised". Only listeners get
     "program" (a program was added), "rules" (the decisions of a capture's rules) and "tree" (the calls of a region that is watched).
 
     ``rule``: the text of the rule that decided; ``detail["built_in"]`` says if it is fineline's own. ``detail["stack"]``: the frames that
