@@ -13,6 +13,7 @@ import torch
 
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
+from fineline.region.compiled import Compiled
 
 # A member's name in the namespace of a module or class, or a kind of member with its key.
 Part = str | tuple[str, Any]
@@ -25,6 +26,8 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
     classmethod: ("__func__",),
     functools.partial: ("func",),
 }
+# Callable objects that decorators leave in a function's place.
+_WRAPPERS = frozenset({Compiled, functools._lru_cache_wrapper})
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType)
 # Where objects are found whose own module or name says nothing.
 _HOMES = ("builtins", "types", "torch", "torch._C", "operator", "math", "collections", "sys", "torch.nn.functional", "torch._VF")
@@ -241,6 +244,8 @@ def _members(obj: Any) -> Iterator[tuple[Part, Any]]:
     if is_a(obj, (types.ModuleType, type)):
         yield from [(name, value) for name, value in [*namespace(obj).items()] if type(name) is str]
         return
+    if type(obj) in _WRAPPERS and "__wrapped__" in obj.__dict__:
+        yield ("attribute", "__wrapped__"), obj.__dict__["__wrapped__"]
     for name in _MEMBERS.get(type(obj), ()):
         yield (name, None), getattr(obj, name)
     if type(obj) is types.FunctionType:
