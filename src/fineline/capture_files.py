@@ -31,8 +31,8 @@ def save(compiled: Callable, path: str | os.PathLike[str]) -> int:
     region = compiled_region(compiled)
     if region.entry_points.storage is not None:
         region.entry_points.storage.begin(region)
-    if region.options.policy is not None:
-        raise BadCaptures("it was compiled with a policy, whose rules the file cannot contain", id="FL224", where=region.reports.where)
+    if why := document.why_unsavable(region.options):
+        raise BadCaptures(why, id="FL224", where=region.reports.where)
     if region.segments() == []:
         raise BadCaptures("it has no programs", id="FL224", where=region.reports.where)
     try:

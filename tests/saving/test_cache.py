@@ -47,7 +47,7 @@ def test_the_next_process_finds_the_programs(project: Project) -> None:
 @pytest.mark.later
 def test_it_is_off_unless_set(project: Project) -> None:
     project.write(MODULE)
-    project.run(CALLS)
+    project.run(f"{CALLS}        assert not [name for name in sys.modules if name.startswith('fineline.saving')]")
     assert [path.name for path in project.folder.iterdir()] == ["users_code.py"]
 
 

@@ -184,6 +184,15 @@ def test_the_backward_pass_of_a_saved_graph(project: Project) -> None:
         torch.testing.assert_close([p.grad for p in net.parameters()], [p.grad for p in same.parameters()])
         assert kinds(compiled) == ["loaded"] and not counters["inductor"]["fxgraph_cache_miss"], counters
         """)
+    # Under other settings of Inductor, its code is not used, and the reason is reported.
+    out = project.run("""
+        torch._inductor.config.fallback_random = True
+        net = Net()
+        compiled = fineline.load("net.captures", net)
+        torch.testing.assert_close(compiled(x), net(x))
+        print(events(compiled, "stale")[0].reason)
+        """)
+    assert "the settings of AOTAutograd or Inductor" in out
 
 
 def test_one_file_for_all_instances_and_more_captures(project: Project) -> None:

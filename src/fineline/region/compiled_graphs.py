@@ -103,6 +103,10 @@ class CompiledGraphs:
         made = self._compile(gm, examples, None)
         return as_it_is(gm) if made is None else made
 
+    def note_compiled_again(self, reason: str) -> None:
+        """Reports that the compiled form of a saved program's graph is not used."""
+        self._reports.note_call("stale", "FL009", f"the compiled graph of a saved program: {reason}; the backend compiles it again")
+
     def _compile(self, gm: CapturedGraph, examples: list, buckets: Buckets | None) -> Callable | None:
         """Returns the compiled graph; None if other threads hold PyTorch's tracers now."""
         plain = self.backend.name == "eager"

@@ -5,6 +5,7 @@ An artefact is found by its key, so that the process that loads it neither trace
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import platform
 from collections.abc import Callable, Iterable
@@ -42,11 +43,19 @@ class Artifact(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What decides whether C++ code for this machine's vector instructions can be loaded: the machine, and the instruction sets that work there."""
+    """Where artefacts were made. ``supported``, ``usable``: vector instructions of the machine, and those that its compiler knows.
+
+    ``settings``: a hash of the settings of AOTAutograd and Inductor.
+    """
 
     name: str
     supported: tuple[str, ...]
     usable: tuple[str, ...]
+    settings: str
+
+
+class NotRestored(Exception):
+    """PyTorch cannot load an artefact here; the text says why."""
 
 
 # -- saving ------------------------------------------------------------------------------------------------------------------
@@ -94,23 +103,29 @@ def _example(facts: TensorFacts) -> Tensor:
 
 def machine() -> Machine:
     """Returns this machine, for the file."""
-    return Machine(platform.node(), tuple(sorted(cpu_vec_isa.x86_isa_checker())), tuple(map(str, cpu_vec_isa.valid_vec_isa_list())))
+    return Machine(platform.node(), tuple(sorted(cpu_vec_isa.x86_isa_checker())), tuple(map(str, cpu_vec_isa.valid_vec_isa_list())), _settings())
+
+
+def _settings() -> str:
+    """Returns a hash of the settings that compiled code depends on."""
+    found = [sorted(map(repr, module.save_config_portable().items())) for module in (config, torch._functorch.config)]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:24]
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------------
-def restore(artifact: Artifact, on: Machine | None) -> Callable[..., Any] | None:
-    """Returns the compiled graph of an artefact; None if PyTorch cannot load it: then the backend compiles the graph. ``on``: where it was made."""
+def restore(artifact: Artifact, on: Machine) -> Callable[..., Any]:
+    """Returns the compiled graph of an artefact; raises `NotRestored` if it was made under other settings, or PyTorch cannot load it."""
+    if on.settings != _settings():
+        raise NotRestored("the settings of AOTAutograd or Inductor are not those that it was compiled with")
     try:
-        if on is not None:
-            _know_instructions(on)
+        _know_instructions(on)
         torch.compiler.load_cache_artifacts(artifact.entries)
         loaded = CacheCompiledArtifact._load_impl(nullcontext(), artifact.key)
         found: Callable[..., Any] = getattr(loaded, "_compiled_fn", loaded)
         return found
     except Exception as e:
         let_pass(e)
-        log.debug("fineline: an artefact cannot be loaded", exc_info=True)
-        return None
+        raise NotRestored(f"PyTorch cannot load it ({type(e).__name__}: {e})") from e
 
 
 def _know_instructions(on: Machine) -> None:

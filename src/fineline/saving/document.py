@@ -35,6 +35,13 @@ else:
 _WITHOUT_EFFECT = frozenset({"name", "settings", "policy"})
 
 
+def why_unsavable(options: Options) -> str:
+    """Returns why no program of a region with these options can be saved; "" if they can."""
+    if options.policy is not None:
+        return "it was compiled with a policy, whose rules the file cannot contain"
+    return "it was compiled with check_ranks, which compares captures" if options.check_ranks else ""
+
+
 class Unsaved(NamedTuple):
     """A program that is not in the document: where it starts, and why it is left out."""
 
@@ -225,8 +232,8 @@ class SavedCaptures:
         if term is None:
             return None
         key, start, end = term
-        machine = self.data["machine"]
-        on = None if machine is None else artifacts.Machine(machine[0], tuple(machine[1]), tuple(machine[2]))
+        name, supported, usable, settings = self.data["machine"]
+        on = artifacts.Machine(name, tuple(supported), tuple(usable), settings)
         return Stored(artifacts.Artifact(key, self._stored[start:end]), on)
 
     def _entry_point(self, region: CapturingRegion, number: int) -> EntryPoint:

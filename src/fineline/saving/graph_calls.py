@@ -29,9 +29,9 @@ class Stored(NamedTuple):
     """The artefact of a graph in a file, and the machine that has made it."""
 
     artifact: artifacts.Artifact
-    machine: artifacts.Machine | None
+    machine: artifacts.Machine
 
-    def restore(self) -> Callable[..., Any] | None:
+    def restore(self) -> Callable[..., Any]:
         return artifacts.restore(self.artifact, self.machine)
 
 
@@ -51,8 +51,11 @@ class LateGraph:
         return self._compiled(*inputs)
 
     def _compile(self, inputs: tuple) -> Callable[..., Any]:
-        if self._stored is not None and (found := TRACERS.holding(self._stored.restore)) is not None:
-            return found
+        if self._stored is not None:
+            try:
+                return TRACERS.holding(self._stored.restore)
+            except artifacts.NotRestored as e:
+                self._graphs.note_compiled_again(str(e))
         # The classes of the tensors see none of what follows.
         with torch._C.DisableTorchFunctionSubclass(), override_state(self._call.state):
             if self._inputs is not None:

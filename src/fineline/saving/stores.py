@@ -11,7 +11,7 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import BadCaptures
 from fineline.region.interface import CapturingRegion
 from fineline.report.events import Event
-from fineline.saving.document import Document, SavedCaptures, callable_term, how_term
+from fineline.saving.document import Document, SavedCaptures, callable_term, how_term, why_unsavable
 from fineline.saving.file import read_file, versions_now, write_file
 from fineline.saving.object_names import NotNamed
 from fineline.saving.terms import Stale, TermWriter
@@ -88,8 +88,8 @@ class CacheStore:
 
 def _file_name(region: CapturingRegion) -> str:
     """Returns the name of the file of a region: other code, options, backends and versions have other files; raises `NotNamed` if it has none."""
-    if region.options.policy is not None:
-        raise NotNamed("it was compiled with a policy, whose rules the file cannot contain")
+    if why := why_unsavable(region.options):
+        raise NotNamed(why)
     writer = TermWriter()
     of = callable_term(region.fn, writer)
     parts = [of, how_term(region.backend, region.options, writer), writer.table, versions_now()]
