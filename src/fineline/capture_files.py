@@ -41,7 +41,8 @@ def save(compiled: Callable, path: str | os.PathLike[str]) -> int:
         raise BadCaptures(f"{region.name}: {e}", id="FL224", where=region.reports.where) from None
     found.report_unsaved()
     if found.programs == 0:
-        raise BadCaptures(f"none of its {len(region.segments())} programs: {found.unsaved[0].reason}", id="FL224", where=region.reports.where)
+        reason = found.unsaved[0].reason if found.unsaved else "no call runs them any more"
+        raise BadCaptures(f"none of its {len(region.segments())} programs: {reason}", id="FL224", where=region.reports.where)
     file.write_file(Path(path), found.text(), bytes(found.artifacts))
     return found.programs
 

@@ -61,7 +61,8 @@ class NotRestored(Exception):
 # -- saving ------------------------------------------------------------------------------------------------------------------
 def artifact_of(call: GraphCall, gm: GraphModule, steps: Iterable[Step], backend: Backend, compile_graph: Callable[..., Any]) -> Artifact | None:
     """Compiles a graph again, from the caches of this process, and returns its artefact; None if the caches do not keep it."""
-    if backend.name != _CACHED or not backend.builtin or not call.compiled:
+    if backend.name != _CACHED or not backend.builtin or backend.kwargs or not call.compiled:
+        # With a mode or options, PyTorch sets up more around the compiled graph than the entries contain.
         return None
     steps = tuple(steps)
     start = next((facts for op, _, _, facts in steps if op == "ambient"), None)

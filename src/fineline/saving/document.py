@@ -145,7 +145,10 @@ def how_term(backend: Backend, options: Options, writer: TermWriter) -> Term:
     usual = Options()
     changed = {f.name: getattr(options, f.name) for f in fields(Options) if f.name not in _WITHOUT_EFFECT and getattr(options, f.name) != getattr(usual, f.name)}
     name = backend.name if backend.source.builtin else None
-    arguments = json.loads(json.dumps(backend.kwargs))
+    try:
+        arguments = json.loads(json.dumps(backend.kwargs))
+    except TypeError as e:
+        raise NotNamed(f"the options of its backend: {e}") from None
     return {
         "backend": name if name is not None else writer.term(backend.source.source),
         "arguments": arguments,
