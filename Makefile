@@ -69,6 +69,7 @@ bench: $(STAMP)
 	@$(PY) -m benchmarks.bench $(ARGS)
 	@$(PY) -m benchmarks.dynamic
 	@$(PY) -m benchmarks.loops --backend inductor
+	@$(PY) -m benchmarks.saved
 	@$(PY) -m benchmarks.table
 
 table: $(STAMP)

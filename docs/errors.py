@@ -30,7 +30,9 @@ CELLS = {"event": "An example:", "failing": "A program that shows it:", "fixed":
 
 # Ids that need another environment than the one that this page is written in.
 ELSEWHERE = {
+    "FL014": "It needs a process whose code has changed since another one saved a program: [saving.md](saving.md) shows one.",
     "FL111": "It needs several processes under `torchrun`, and the option `check_ranks` ([distributed.md](distributed.md)).",
+    "FL222": "It needs a file that another version of fineline, PyTorch or Python has written ([saving.md](saving.md)).",
     "FL902": "It is the text of an ImportError: `import fineline` raises it in an environment with such a PyTorch.",
     "FL903": "It is a warning, logged once, in an environment with another PyTorch than that which fineline was built with.",
     "FL904": "It is a warning, logged once, in an environment with such a PyTorch.",

@@ -12,9 +12,9 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "fineline"
 # From the top: a file may import from its own layer and from those below.
 LAYERS = (
-    "__main__ cli pytest_plugin pytest_session testing __init__ install porting export bisection api ledger region distributed codegen interp builtins tensor_ops "
-    "objects tracing symbolic frames cpython policy background fake fx torch_facts guards backends report toml_file errors torch_support refusals import_thread "
-    "stacks bytecode exception_slots tables kinds numpy_support identity identity_in_python _native"
+    "__main__ cli pytest_plugin pytest_session testing __init__ install porting capture_files export bisection api ledger saving region distributed codegen "
+    "interp builtins tensor_ops objects tracing symbolic frames cpython policy background fake fx torch_facts guards backends report toml_file errors "
+    "torch_support refusals import_thread stacks bytecode exception_slots tables kinds numpy_support identity identity_in_python _native"
 ).split()
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})

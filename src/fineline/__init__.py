@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fineline.bisection.call import bisect
     from fineline.builtins.builtin_rules import builtin_rules
     from fineline.builtins.why import why
+    from fineline.capture_files import load, save
     from fineline.export import export, exported_program
     from fineline.install import install, uninstall
     from fineline.policy.break_settings import error_on_graph_break
@@ -59,6 +60,7 @@ __all__ = [
     "is_compiling",
     "is_dynamo_compiling",
     "list_backends",
+    "load",
     "load_policy",
     "mark_dynamic",
     "mark_static",
@@ -71,6 +73,7 @@ __all__ = [
     "report",
     "reset",
     "run",
+    "save",
     "set_policy",
     "set_stance",
     "substitute_in_graph",
@@ -87,6 +90,7 @@ _HOMES: Mapping[str, str] = MappingProxyType(
         "fineline.bisection.call": "bisect",
         "fineline.builtins.builtin_rules": "builtin_rules",
         "fineline.builtins.why": "why",
+        "fineline.capture_files": "load save",
         "fineline.export": "export exported_program",
         "fineline.install": "install uninstall",
         "fineline.policy.declare": "allow_in_graph assume_constant_result disable disallow_in_graph forbid_in_graph substitute_in_graph",

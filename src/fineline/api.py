@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MethodType, NoneType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -33,11 +35,17 @@ from fineline.report.tree import Node
 
 if TYPE_CHECKING:
     from fineline.region import call_tree
+    from fineline.region.entry_points import Storage
+    from fineline.region.interface import CapturingRegion
     from fineline.region.region import Region
     from fineline.region.watch import Watch
+    from fineline.saving import stores
 else:
+    stores = LateModule("fineline.saving.stores")
     call_tree = LateModule("fineline.region.call_tree")
 
+# The environment variable that names the folder of the cache of programs; without it there is none.
+CACHE = "FINELINE_CACHE_DIR"
 _REGIONS: weakref.WeakSet[DeferredRegion] = weakref.WeakSet()
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -207,13 +215,15 @@ def _backend(backend: str | Callable | Registered, mode: str | None, options: di
 
 def _region(
     fn: Callable, *, backend: str | Callable | Registered, breaks: Breaks, policy: Policy | None, dynamic: bool | None, mode: str | None = None,
-    options: dict[str, Any] | None = None, name: str | None = None, shares: bool = True, watch: Watch | None = None,
+    options: dict[str, Any] | None = None, name: str | None = None, shares: bool = True, watch: Watch | None = None, storage: Storage[CapturingRegion] | None = None,
 ) -> DeferredRegion:  # fmt: skip
     own, found = _backend(backend, mode, options)
     if watch is None and LISTENERS.trees:
         tally = RunCounts() if CORE is not None and RunCounts.available() else None
         watch = call_tree.watch_calls(call_tree.tree_of(fn, name), tally, told=True)
-    region = DeferredRegion(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch, shares)
+    if storage is None and watch is None and (folder := os.environ.get(CACHE)):
+        storage = stores.CacheStore(Path(folder))
+    region = DeferredRegion(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch, shares, storage)
     _REGIONS.add(region)
     return region
 
@@ -285,14 +295,29 @@ def report(compiled: Callable) -> Explanation:
     It runs nothing. The operators are those that captures recorded; under ``fineline run --report`` also those that calls
     run. Raises `BadArgument` for a callable that is not compiled.
     """
-    check_callable(compiled)
-    _, _, region = _made_of(compiled)
-    if region is None:
-        step = "Give what fineline.compile returned; fineline.explain(f)(*args) captures a call of anything."
-        raise BadArgument(f"report takes a compiled callable, not a {type(compiled).__name__}", next_step=step)
+    step = "Give what fineline.compile returned; fineline.explain(f)(*args) captures a call of anything."
+    region = compiled_region(compiled, "report", step)
     watch = region.watch
     ran = watch.tally.counts if watch.tally is not None else None
     return _explanation(region, ran, watch.tree() if watch.tree is not None else None)
+
+
+def compiled_region(compiled: Callable, taker: str = "save", next_step: str = "Give what fineline.compile returned.") -> Region:
+    """Returns the region of a compiled callable; raises `BadArgument` for any other, in the name of the public function ``taker``."""
+    check_callable(compiled)
+    _, _, region = _made_of(compiled)
+    if region is None:
+        raise BadArgument(f"{taker} takes a compiled callable, not a {type(compiled).__name__}", next_step=next_step)
+    return region
+
+
+def with_storage(compiled: Callable, storage: Storage[CapturingRegion]) -> Any:
+    """Compiles the callable of a compiled one again, in the same way, with a store of programs."""
+    target, recipe, _ = _made_of(compiled)
+    assert recipe is not None
+    # The variable keeps the region alive until the dispatcher does.
+    region = recipe.make(target, storage=storage)
+    return recipe.stand_in(target, region)
 
 
 def is_compiled(f: Any) -> bool:

@@ -125,6 +125,12 @@ class BadLedger(BadArgument):
     id = "FL218"
 
 
+class BadCaptures(BadArgument):
+    """A file of saved captures is refused, or nothing can be saved. ``where``: the file."""
+
+    id = "FL221"
+
+
 class LedgerDiffers(FinelineError, AssertionError):
     """A call has graph breaks, eager stretches or recompiles that its ledger does not list; the reason names each."""
 

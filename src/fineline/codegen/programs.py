@@ -68,6 +68,22 @@ class Program:
         return run
 
 
+class GraphCall(NamedTuple):
+    """How the constant ``graph`` of a program is made from its graph module: another process makes it in the same way.
+
+    ``registers``: those of the graph's inputs. ``compiled``: whether a backend has compiled it. ``state``: PyTorch's state of overrides in which that
+    happens; ``hides``: whether the graph runs in it, too. ``wrappers``: None, or the last argument of `apart`. ``remade``, ``several``: those of `remaking`.
+    """
+
+    registers: tuple[int, ...]
+    compiled: bool
+    state: str
+    hides: bool = False
+    wrappers: bool | None = None
+    remade: tuple[tuple[int, Callable[..., Any]], ...] = ()
+    several: tuple[tuple[int, ...], ...] = ()
+
+
 class OwnParts(NamedTuple):
     """The parts of a program that belong to its region.
 
@@ -86,10 +102,14 @@ class UnboundProgram:
 
     def __init__(
         self, text: ProgramText, constants: Mapping[str, Any], own: OwnParts, steps: tuple[Step, ...], instance_at: int, outputs: tuple[int, ...],
-        gm: CapturedGraph | None, reads: Reads, places: Sequence[tuple[str, int]],
+        gm: CapturedGraph | None, reads: Reads, call: GraphCall | None = None, places: Sequence[tuple[str, int]] = (),
     ) -> None:  # fmt: skip
-        """``instance_at``: the number of the step that gives the instance; -1 if the program reads none. ``places``: the line of each operator."""
-        self.text, self.outputs, self.graph, self.reads, self.places = text, outputs, gm, reads, places
+        """``instance_at``: the number of the step that gives the instance; -1 if the program reads none. ``call``: how it calls its graph.
+
+        ``places``: the line of each operator.
+        """
+        self.text, self.outputs, self.graph, self.reads, self.call, self.instance_at = text, outputs, gm, reads, call, instance_at
+        self.places = places
         # Whether a region has dropped it for better ones, so that no other region is to begin with it.
         self.withdrawn = False
         parts = {name: part for name, v in constants.items() if (part := _part(v, own)) is not None}
@@ -106,6 +126,11 @@ class UnboundProgram:
     def takes_instances(self) -> bool:
         """Returns whether it reads an instance, which each region gives to it."""
         return self._register >= 0
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Returns which of the region's own parts the constants of these names are."""
+        return {name: get.__name__.removeprefix("_") for name, get in self._parts.items()}
 
     def steps(self, instance: Any) -> tuple[Step, ...]:
         """Returns the guard steps for this instance."""

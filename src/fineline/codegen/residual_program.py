@@ -29,7 +29,7 @@ from fineline.codegen.ambient_state import (
 from fineline.codegen.continuation import Continuation, with_keywords
 from fineline.codegen.deoptimization import RestOfCall, costs_little, emit_guarded_graph_call
 from fineline.codegen.finished_graph import Finish
-from fineline.codegen.programs import OwnParts, ProgramText, ResidualProgram, UnboundProgram
+from fineline.codegen.programs import GraphCall, OwnParts, ProgramText, ResidualProgram, UnboundProgram
 from fineline.codegen.random_draws import does_more, draw_lines, may_fail
 from fineline.codegen.reconstruct_builtins import order_of_insertion
 from fineline.codegen.reconstructor import Reconstructor
@@ -45,7 +45,7 @@ from fineline.fx.data_node import set_data
 from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.graph_traits import fatal
 from fineline.fx.infallible import functions, kept_outputs
-from fineline.fx.output_fixups import disowned, plain_example, without_modes
+from fineline.fx.output_fixups import as_captured, disowned, plain_example, without_modes
 from fineline.fx.size_facts import Kinds, sizes_of
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, tensor_number, without_sizes
@@ -85,6 +85,8 @@ class ResidualWriter:
         self._refused: RefusedGraph | None = None
         # The way on after the graph break at the end, if there is one.
         self.continuation: Continuation | None = None
+        # How the program calls its graph, if it has one.
+        self._graph_call: GraphCall | None = None
 
     def returns(self, value: Any) -> None:
         r = self.rebuild
@@ -392,14 +394,20 @@ class ResidualWriter:
         given: Any = graph.output_node().args[0]
         remade = [(given.index(node), change) for node, change in outputs.remade]
         finish, traits = self._finish, self.trace.recorder.traits
+        state, hides = graphs_override_state(self.trace.state.start, traits), bool(traits.hides_operators)
         finish.remade = remade
         finish.several = [[given.index(node) for node in nodes] for nodes in outputs.places.values() if len(nodes) > 1]
-        finish.state = graphs_override_state(self.trace.state.start, traits) if traits.hides_operators else ""
+        finish.state = state if hides else ""
+        own = not is_a(compiled, GraphJob) and as_captured(compiled)
         if is_a(compiled, GraphJob):
             assert self._refused is not None
             compiled = PendingGraph(gm, compiled, finish, self._refused.with_examples(compiled.examples))
         else:
             compiled = finish(compiled, gm)
+        registers = tuple([getattr(src, "reg", -1) for _, src in self.trace.recorder.inputs])
+        wrappers = finish.wrapped if finish.writes and not own else None
+        several = () if own else tuple(map(tuple, finish.several))
+        self._graph_call = GraphCall(registers, not own, state, hides, wrappers, tuple(remade), several)
         call = r.constant(compiled, "graph")
         inputs = ", ".join([r.graph_input(src) for _, src in self.trace.recorder.inputs])
         taken = dict(outputs.names)
@@ -424,7 +432,8 @@ class ResidualWriter:
         outputs = tuple([s.reg for s in r.param_sources])
         text, own = ProgramText(self.name, source), OwnParts(again, self.continuation)
         steps, places = tuple(guards.steps), self.trace.recorder.places
-        return UnboundProgram(text, r.constants, own, steps, guards.instance_at, outputs, gm, guards.reads, places).bind(instance, own)
+        unbound = UnboundProgram(text, r.constants, own, steps, guards.instance_at, outputs, gm, guards.reads, self._graph_call, places)
+        return unbound.bind(instance, own)
 
     def _kept(self, outputs: tuple[Node, ...]) -> list[Node]:
         """Returns outputs that the program does not use, but without which a compiler would drop operators that may raise."""

@@ -7,8 +7,9 @@ the future features of the caller's module.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from types import CodeType, FrameType, FunctionType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 import torch._higher_order_ops
@@ -86,6 +87,28 @@ def user_stack(frame: StackFrame | None) -> tuple[StackPlace, ...]:
     return tuple(stack[::-1])
 
 
+class StubCode(NamedTuple):
+    """What the code of a stub has of the user's code. ``future``: the flags of the future features of its module."""
+
+    file: str
+    line: int
+    future: int
+    name: str
+    qualname: str
+
+    @classmethod
+    def of(cls, stub: FunctionType) -> StubCode:
+        code = stub.__code__
+        return cls(code.co_filename, code.co_firstlineno, code.co_flags & CO_FUTURE, code.co_name, code.co_qualname)
+
+    def function(self, globals_: dict[str, Any]) -> FunctionType:
+        """Returns the stub."""
+        code = _CODE.replace(
+            co_filename=self.file, co_firstlineno=self.line, co_flags=_CODE.co_flags & ~CO_FUTURE | self.future, co_name=self.name, co_qualname=self.qualname
+        )
+        return FunctionType(code, globals_)
+
+
 class Place:
     """Makes calls as if the interpreted frames, down to ``frame``, were on the stack."""
 
@@ -99,14 +122,26 @@ class Place:
             key = (code, line, id(globals_))
             stub = stubs.get(key)
             if stub is None and not is_own(code):
-                flags = _CODE.co_flags & ~CO_FUTURE | code.co_flags & CO_FUTURE
-                own = _CODE.replace(
-                    co_filename=code.co_filename, co_firstlineno=line, co_flags=flags, co_name=code.co_name, co_qualname=code.co_qualname
-                )
-                stub = stubs[key] = FunctionType(own, globals_)
+                stub = stubs[key] = StubCode(code.co_filename, line, code.co_flags & CO_FUTURE, code.co_name, code.co_qualname).function(globals_)
             if stub is not None:
                 chain = (stub, chain)
         self.outermost = chain
+
+    @classmethod
+    def at(cls, stubs: Sequence[FunctionType]) -> Place:
+        """Returns the place of these stubs, the outermost first."""
+        place = cls(None, {})
+        for stub in reversed(stubs):
+            place.outermost = (stub, place.outermost)
+        return place
+
+    def stubs(self) -> list[FunctionType]:
+        """Returns the stubs, the outermost first."""
+        found, chain = [], self.outermost
+        while chain:
+            stub, chain = chain
+            found.append(stub)
+        return found
 
     def __call__(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not self.outermost:

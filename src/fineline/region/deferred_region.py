@@ -14,6 +14,8 @@ from fineline.region.options import Options
 
 if TYPE_CHECKING:
     from fineline.region import region as engine
+    from fineline.region.entry_points import Storage
+    from fineline.region.interface import CapturingRegion
     from fineline.region.watch import Watch
 else:
     engine = LateModule("fineline.region.region")
@@ -25,11 +27,14 @@ class DeferredRegion:
     The dispatcher stays the same, so that the compiled callable need not know of this.
     """
 
-    def __init__(self, fn: Callable, backend: Backend, options: Options, watch: Watch | None = None, shares: bool = True) -> None:
-        """``shares``: whether it and the regions of equal callables run each other's programs."""
+    def __init__(
+        self, fn: Callable, backend: Backend, options: Options, watch: Watch | None = None, shares: bool = True,
+        storage: Storage[CapturingRegion] | None = None,
+    ) -> None:  # fmt: skip
+        """``shares``: whether it and the regions of equal callables run each other's programs. ``storage``: keeps its programs."""
         self.backend = backend
         self.compiled_at = time.monotonic_ns()
-        self._fn, self._options, self._watch, self._shares = fn, options, watch, shares and watch is None
+        self._fn, self._options, self._watch, self._shares, self._storage = fn, options, watch, shares and watch is None, storage
         # At most one.
         self._made: dict[None, engine.Region] = {}
         self._dispatcher: Callable[[], Any] = lambda: None
@@ -49,7 +54,8 @@ class DeferredRegion:
         """Returns the region, and makes it before the first call."""
         found = self.if_made
         if found is None:
-            dispatcher, new = self.dispatcher, engine.Region(self._fn, self.backend, self._options, watch=self._watch, shares=self._shares)
+            dispatcher, how = self.dispatcher, (self._fn, self.backend, self._options)
+            new = engine.Region(*how, watch=self._watch, shares=self._shares, storage=self._storage)
             new.entry.take(dispatcher)
             # Not under a lock, because the handler of a signal may make the same call. Of the regions of two threads one is dropped.
             found = self._made.setdefault(None, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from fineline.codegen.frame_state import FrameState
 from fineline.codegen.programs import ResidualProgram
@@ -14,14 +14,31 @@ from fineline.region.loop_merging import LoopIterations
 from fineline.region.options import Options
 from fineline.region.sharing.shared_programs import Member
 
+# The region's type is made of this module's classes.
+RegionT_contra = TypeVar("RegionT_contra", contravariant=True)
+
+
+class Storage(Protocol[RegionT_contra]):
+    """A store of programs, as one region uses it: it may have programs from another process, and keeps those of this one."""
+
+    def begin(self, region: RegionT_contra) -> None:
+        """Adds the stored programs to a region, at its first call."""
+
+    def keep(self, region: RegionT_contra) -> None:
+        """Stores the programs of a region, if a call has added some."""
+
 
 class EntryPoints:
     """The entry points, in the order in which they were made; the first is the region's entry, at which calls begin."""
 
-    def __init__(self, region: EntryOwner, options: Options, member: Member | None = None) -> None:
-        """``member``: the region's place among those of equal callables, whose programs it may run; None if it captures its own."""
+    def __init__(self, region: EntryOwner, options: Options, member: Member | None = None, storage: Storage[Any] | None = None) -> None:
+        """``member``: the region's place among those of equal callables, whose programs it may run; None if it captures its own.
+
+        ``storage``: has programs of other processes, and keeps these.
+        """
         self._options = options
         self.member = member
+        self.storage = storage
         self.iterations = LoopIterations()
         self.first = EntryPoint(region, DynamicDims(options.dynamic))
         if member is not None:

@@ -34,8 +34,9 @@ from fineline.region.descriptions import describe_program, name_of
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.dynamic_dims import marked
 from fineline.region.entry_point import EntryPoint
-from fineline.region.entry_points import EntryPoints
+from fineline.region.entry_points import EntryPoints, Storage
 from fineline.region.graphs.compiled_graphs import INSIDE, CompiledGraphs
+from fineline.region.interface import CapturingRegion
 from fineline.region.loop_merging import FEW_CALLS
 from fineline.region.options import GuardFailure, Options
 from fineline.region.reports import Reports
@@ -68,11 +69,11 @@ class Region:
     def __init__(
         self, fn: Callable, backend: Backend, options: Options, lessons: Lessons | None = None, watch: Watch | None = None,
         writer: Callable[[SegmentTrace, str], ResidualWriter] = ResidualWriter, fired: Counter[ShownRule] | None = None, stances: Stances | None = None,
-        shares: bool = False,
+        shares: bool = False, storage: Storage[CapturingRegion] | None = None,
     ) -> None:  # fmt: skip
         """Makes a region without programs. ``writer`` writes these; ``fired``: the rule counts of a region that this one is part of.
 
-        ``shares``: whether its programs are for the regions of equal callables, too, and theirs for it.
+        ``shares``: whether its programs are for the regions of equal callables, too, and theirs for it. ``storage``: keeps its programs.
         """
         self.fn = fn
         # The user's options, and the lessons of captures.
@@ -90,7 +91,7 @@ class Region:
         self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch, weakref.WeakMethod(self.capture_anew))
         # Compares the first call between processes, captures of their own; None: nobody has asked for that.
         self.ranks = RankCheck(self.reports.name, self.reports.where) if options.check_ranks else None
-        self.entry_points = EntryPoints(self, options, shared_by(fn) if shares and self.ranks is None else None)
+        self.entry_points = EntryPoints(self, options, shared_by(fn) if shares and self.ranks is None else None, storage)
         # The entry point at which calls begin.
         self.entry = self.entry_points.first
         # Calls functions whose own frame is not captured.
@@ -133,7 +134,10 @@ class Region:
         """Runs a call that fits no program, for the dispatcher."""
         state = CallState()
         try:
-            return self._captured(args, kwargs) if self.watch.tally is None else self._counted_miss(args, kwargs)
+            out = self._captured(args, kwargs) if self.watch.tally is None else self._counted_miss(args, kwargs)
+            if self.entry_points.storage is not None:
+                self.entry_points.storage.keep(self)
+            return out
         except BaseException as e:
             if self._stopped_by(e):
                 state.put_back()
@@ -206,8 +210,10 @@ class Region:
     def _capture_alone(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Any:
         """Captures a call, or runs it eagerly, while no other thread captures."""
         first = entry_point is self.entry
+        if first and self.entry_points.storage is not None and self.state.thread is None:
+            self.entry_points.storage.begin(self)
         if first and entry_point.dispatcher.entries and self.state.thread is None:
-            # Another thread may have captured a call like this in the meantime.
+            # Another thread may have captured a call like this in the meantime, or another process.
             run = entry_point.hit(args, kwargs)
             if run is not None:
                 return run()

@@ -74,8 +74,9 @@ class Event:
     "eager" (a stretch that runs in Python), "skipped" (code that is not traced into, because of a rule or a built-in skip: a disabled
     function or block, a coroutine, a call of a region that captures nothing), "restart" (a capture on fake tensors began again, with
     fewer symbols or on the real values), "shared" (the program of an equal callable's region fits), "takeover" (a graph that was compiled in the
-    background), "waited" (a call compiled a graph that could not be), "limit", "raised", "shadow" (a compiled graph differs from eager code, or
-    is not compared with it). Only listeners get
+    background), "waited" (a call compiled a graph that could not be), "loaded" (a program from a file or the cache), "stale" (one that does not
+    fit this process), "unsaved" (a program that cannot be saved), "cache" (the cache was not used), "limit", "raised", "shadow" (a compiled graph
+    differs from eager code, or is not compared with it). Only listeners get
     "program" (a program was added), "rules" (the decisions of a capture's rules) and "tree" (the calls of a region that is watched).
 
     ``rule``: the text of the rule that decided; ``detail["built_in"]`` says if it is fineline's own. ``detail["stack"]``: the frames that

@@ -24,7 +24,8 @@ from fineline.stacks import folded, has_callers
 
 SECTIONS = (
     ("graph breaks", "break"), ("runs eagerly", "eager"), ("skipped, not traced into", "skipped"), ("captured again", "recompile"),
-    ("captured for an equal callable", "shared"),
+    ("captured for an equal callable", "shared"), ("captured by another process", "loaded"), ("saved, and does not fit", "stale"),
+    ("not saved", "unsaved"), ("the cache was not used", "cache"),
     ("limits", "limit"), ("raised", "raised"), ("compared with eager code", "shadow"),
 )  # fmt: skip
 
@@ -127,10 +128,12 @@ class Explanation(FamiliarNames):
         eager = f", {_count(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
         shared = sum(e.kind == "shared" for e in self.events)
         equal = f", {_count(shared, 'program')} of equal callables" if shared else ""
+        loaded = sum(e.kind == "loaded" for e in self.events)
+        saved = f", {_count(loaded, 'saved program')}" if loaded else ""
         again = f", {_count(len(self.recompiles), 'recompile')}" if self.recompiles else ""
         return (
             f"{self.name}: {_count(len(self.graphs_kept), 'graph')}, {_count(self.operators, 'operator')}{eager}, "
-            f"{_count(len(self.breaks), 'graph break')}{again}{equal}, {_count(len(self.guards), 'guard')}"
+            f"{_count(len(self.breaks), 'graph break')}{again}{equal}{saved}, {_count(len(self.guards), 'guard')}"
         )
 
     def __repr__(self) -> str:

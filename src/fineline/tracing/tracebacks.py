@@ -238,6 +238,10 @@ class ShownPlace(Place):
         self.outermost = place.outermost
         self._frames = frames
 
+    @property
+    def frames(self) -> tuple[tuple[Variable, ...], ...]:
+        return self._frames
+
     def call(self, shown: tuple[Any, ...], fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Calls ``fn``. ``shown``: the values of the variables that are not constants."""
         if not self.outermost:

@@ -129,6 +129,15 @@ class CompiledGraphs:
             return False
         return self._watch.tally is None and not TRACE.is_read and self.background.takes(gm, examples)
 
+    def compile_saved(self, gm: CapturedGraph, examples: list) -> Callable:
+        """Compiles the graph of a saved program, at its first run; it is among the region's graphs already."""
+        made = self._compile(gm, examples, None)
+        return as_it_is(gm) if made is None else made
+
+    def note_compiled_again(self, reason: str) -> None:
+        """Reports that the compiled form of a saved program's graph is not used."""
+        self._reports.note_call("stale", "FL014", f"the compiled graph of a saved program: {reason}; the backend compiles it again")
+
     def _compile(self, gm: CapturedGraph, examples: list, buckets: Buckets | None) -> Callable | None:
         """Returns the compiled graph; None if other threads hold PyTorch's tracers now."""
         plain = self.backend.name == "eager"

@@ -1,0 +1,141 @@
+"""The artefacts of compiled graphs in PyTorch's own caches, those of AOTAutograd and Inductor, in the form that PyTorch gives them.
+
+An artefact is found by its key, so that the process that loads it neither traces the graph nor hashes PyTorch to compute one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+import torch._functorch.config
+from torch import Tensor
+from torch._inductor import config, cpu_vec_isa
+from torch._inductor.standalone_compile import CacheCompiledArtifact
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.compiler._cache import CacheArtifactManager
+from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fineline.backends.registry import Backend
+from fineline.bytecode.asynchronous import let_pass
+from fineline.codegen.ambient_state import in_state, override_state
+from fineline.codegen.programs import GraphCall
+from fineline.guards.ambient_table import AMBIENT
+from fineline.guards.facts import AmbientFacts, TensorFacts
+from fineline.guards.steps import Step
+
+log = logging.getLogger("fineline")
+# The backend whose compiled graphs PyTorch's caches keep.
+_CACHED = "inductor"
+
+
+class Artifact(NamedTuple):
+    """The artefact of one graph: its key in AOTAutograd's cache, and the entries of the caches as PyTorch writes them."""
+
+    key: str
+    entries: bytes
+
+
+class Machine(NamedTuple):
+    """Where artefacts were made. ``supported``, ``usable``: vector instructions of the machine, and those that its compiler knows.
+
+    ``settings``: a hash of the settings of AOTAutograd and Inductor.
+    """
+
+    name: str
+    supported: tuple[str, ...]
+    usable: tuple[str, ...]
+    settings: str
+
+
+class NotRestored(Exception):
+    """PyTorch cannot load an artefact here; the text says why."""
+
+
+# -- saving ------------------------------------------------------------------------------------------------------------------
+def artifact_of(call: GraphCall, gm: GraphModule, steps: Iterable[Step], backend: Backend, compile_graph: Callable[..., Any]) -> Artifact | None:
+    """Compiles a graph again, from the caches of this process, and returns its artefact; None if the caches do not keep it."""
+    if backend.name != _CACHED or not backend.builtin or backend.kwargs or not call.compiled:
+        # With a mode or options, PyTorch sets up more around the compiled graph than the entries contain.
+        return None
+    steps = tuple(steps)
+    start = next((facts for op, _, _, facts in steps if op == "ambient"), None)
+    facts = {src: facts for op, _, src, facts in steps if op == "tensor"}
+    inputs = [facts.get(register) for register in call.registers]
+    if start is None or not all([known is not None and _is_plain(known) for known in inputs]):
+        return None
+    try:
+        found = _compile(call, gm, [known for known in inputs if known is not None], start, compile_graph)
+    except Exception as e:
+        let_pass(e)
+        log.debug("fineline: no artefact of a graph", exc_info=True)
+        return None
+    keys = [] if found is None else found[1].aot_autograd_artifacts
+    return Artifact(keys[0], found[0]) if found is not None and len(keys) == 1 else None
+
+
+def _is_plain(facts: TensorFacts) -> bool:
+    """Returns whether the facts are all that a backend knows of a tensor."""
+    return facts.cls in (Tensor, torch.nn.Parameter) and facts.layout is torch.strided and facts.strides is not None and None not in facts.sizes
+
+
+def _compile(call: GraphCall, gm: GraphModule, inputs: list[TensorFacts], start: AmbientFacts, compile_graph: Callable[..., Any]) -> Any:
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    with mode, torch.inference_mode(False):
+        examples = [_example(facts) for facts in inputs]
+    # The backward pass is compiled now, too: its code is a part of the entry.
+    eagerly = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+    state = in_state(start, AMBIENT.now(), {})
+    with torch._C.DisableTorchFunctionSubclass(), state, override_state(call.state), eagerly, CacheArtifactManager.with_fresh_cache():
+        compile_graph(gm, examples)
+        return CacheArtifactManager.serialize()
+
+
+def _example(facts: TensorFacts) -> Tensor:
+    t = torch.empty_strided(facts.sizes, facts.strides, dtype=facts.dtype, device=facts.device)  # type: ignore[arg-type]
+    return t.requires_grad_(facts.requires_grad)
+
+
+def machine() -> Machine:
+    """Returns this machine, for the file."""
+    return Machine(platform.node(), tuple(sorted(cpu_vec_isa.x86_isa_checker())), tuple(map(str, cpu_vec_isa.valid_vec_isa_list())), _settings())
+
+
+def _settings() -> str:
+    """Returns a hash of the settings that compiled code depends on."""
+    found = [sorted(map(repr, module.save_config_portable().items())) for module in (config, torch._functorch.config)]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:24]
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------------
+def restore(artifact: Artifact, on: Machine) -> Callable[..., Any]:
+    """Returns the compiled graph of an artefact; raises `NotRestored` if it was made under other settings, or PyTorch cannot load it."""
+    if on.settings != _settings():
+        raise NotRestored("the settings of AOTAutograd or Inductor are not those that it was compiled with")
+    try:
+        _know_instructions(on)
+        torch.compiler.load_cache_artifacts(artifact.entries)
+        loaded = CacheCompiledArtifact._load_impl(nullcontext(), artifact.key)
+        found: Callable[..., Any] = getattr(loaded, "_compiled_fn", loaded)
+        return found
+    except Exception as e:
+        let_pass(e)
+        raise NotRestored(f"PyTorch cannot load it ({type(e).__name__}: {e})") from e
+
+
+def _know_instructions(on: Machine) -> None:
+    """Spares Inductor the test of which vector instructions its compiler can use, which starts several processes: the saving process has made it here."""
+    known = cpu_vec_isa.valid_vec_isa_list
+    if known.cache_info().currsize or (platform.node(), tuple(sorted(cpu_vec_isa.x86_isa_checker()))) != on[:2]:
+        return
+    untested: AbstractContextManager[Any] = config.patch({"cpp.vec_isa_ok": True})
+    with untested:
+        usable = tuple(map(str, known()))
+    if usable != on.usable:
+        known.cache_clear()

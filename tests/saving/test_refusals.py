@@ -1,0 +1,175 @@
+"""Files that are refused, programs that do not fit the process, and parts that cannot be saved: each with its id and reason."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fineline
+from tests.saving.conftest import Project
+
+STEP = """
+        def helper(x, by=2):
+            return x * by
+
+        def step(x):
+            return helper(x) + 1
+        """
+SAVE = """
+        compiled = fineline.compile(step, backend="eager")
+        compiled(x)
+        fineline.save(compiled, "step.captures")
+        """
+
+
+def refused(project: Project, fn: str = "step") -> str:
+    """Returns the id and the reason with which a new process refuses the file; nothing of it may have run."""
+    return project.run(f"""
+        try:
+            fineline.load("step.captures", {fn})
+        except fineline.errors.BadCaptures as e:
+            print(e.id, e.reason)
+        else:
+            print("loaded")
+        """)
+
+
+def test_a_damaged_file_is_refused(project: Project) -> None:
+    """Changed, cut, empty, of another kind, absent: before anything in it runs, and the file stays as it is."""
+    project.write(STEP)
+    project.run(SAVE)
+    path = project.folder / "step.captures"
+    whole = path.read_bytes()
+    # A program that would be seen if it ran.
+    evil = whole.replace(b"return", b"boom()")
+    assert evil != whole
+    middle = len(whole) // 2
+    damaged = {
+        "changed": evil, "one byte": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :], "cut": whole[:-10], "longer": whole + b"x",
+        "empty": b"", "another": b"PK\x03\x04" + whole,
+    }  # fmt: skip
+    for what, data in damaged.items():
+        path.write_bytes(data)
+        try:
+            fineline.load(path, torch.sin)
+        except fineline.errors.BadCaptures as e:
+            assert e.id == "FL221", (what, e)
+        else:
+            raise AssertionError(what)
+        assert path.read_bytes() == data
+    path.unlink()
+    try:
+        fineline.load(path, torch.sin)
+    except fineline.errors.BadCaptures as e:
+        assert e.id == "FL221" and "No such file" in e.reason
+
+
+def test_other_versions_are_refused(project: Project) -> None:
+    """Of the format, of fineline's source, PyTorch and Python. The hash of such a file is right."""
+    project.write(STEP)
+    out = project.run(
+        SAVE
+        + """
+        from pathlib import Path
+        from fineline.saving import file
+        path, now = Path("step.captures"), file.versions_now
+        whole = path.read_bytes()
+
+        def tried():
+            try:
+                fineline.load(path, step)
+            except fineline.errors.BadCaptures as e:
+                print(e.id, e.reason)
+
+        path.write_bytes(whole.replace(b"format 1", b"format 2", 1))
+        tried()
+        path.write_bytes(whole)
+        for name in now():
+            file.versions_now = lambda: {**now(), name: "another"}
+            tried()
+        """
+    )
+    lines = out.splitlines()
+    assert [line[:5] for line in lines] == ["FL222"] * 4
+    assert "format is 2" in lines[0] and all(name in line for name, line in zip(("fineline", "torch", "python"), lines[1:], strict=True))
+
+
+@pytest.mark.later
+def test_another_callable_is_refused(project: Project) -> None:
+    project.write(STEP)
+    project.run(SAVE)
+    assert "FL223 it is for the function users_code.step.__code__, and this is the function users_code.helper.__code__" in refused(project, "helper")
+    assert refused(project, "nn.ReLU()").startswith("FL223")
+    project.write(STEP.replace("+ 1", "+ 2"))
+    assert "FL223 the function users_code.step.__code__ has changed" in refused(project)
+
+
+def test_a_change_of_code_below_is_a_miss_with_its_reason(project: Project) -> None:
+    """Of a callee's code, and of its defaults, which are no part of the code; a change of a global is a guard's matter."""
+    project.write(STEP)
+    project.run(SAVE)
+    loading = """
+        compiled = fineline.load("step.captures", step)
+        assert torch.equal(compiled(x), step(x)) and kinds(compiled) == ["stale", "graph"]
+        [stale] = events(compiled, "stale")
+        print(stale.id, stale.reason)
+        """
+    project.write(STEP.replace("x * by", "x / by"))
+    assert "FL014 a program of step.captures: users_code.helper.__code__ has changed" in project.run(loading)
+    project.write(STEP.replace("by=2", "by=3"))
+    assert "FL014 a program of step.captures: users_code.helper.__defaults__ has changed" in project.run(loading)
+    project.write(STEP.replace("def helper(x, by=2):\n            return x * by", "helper = torch.sin\n        by = 2"))
+    assert "FL014 a program of step.captures: users_code.helper.__code__ is not there" in project.run(loading)
+
+
+def test_what_cannot_be_saved_leaves_the_rest(project: Project) -> None:
+    """An object without a name in one program; a rule of a block in another."""
+    project.write("""
+        class Local:
+            pass
+
+        def step(x, mode=None):
+            return x * 2 if mode is None else (x + 1, mode)
+
+        def hidden():
+            class Inner:
+                by = 3
+            return Inner
+        """)
+    out = project.run("""
+        compiled = fineline.compile(step, backend="eager")
+        compiled(x), compiled(x, hidden())
+        with torch.no_grad():
+            compiled(x)
+        print(len(fineline.report(compiled).programs), fineline.save(compiled, "step.captures"))
+        for event in events(compiled, "unsaved"):
+            print(event.id, event.reason)
+        """)
+    assert out.startswith("3 2\nFL013 ") and "Inner" in out, out
+    project.run("""
+        compiled = fineline.load("step.captures", step)
+        assert torch.equal(compiled(x), step(x)) and kinds(compiled) == ["loaded", "loaded"]
+        """)
+
+
+@pytest.mark.later
+def test_nothing_to_save(project: Project) -> None:
+    project.write(STEP)
+    out = project.run("""
+        def tried(compiled):
+            try:
+                fineline.save(compiled, "step.captures")
+            except fineline.errors.BadArgument as e:
+                print(e.id, e.reason)
+
+        tried(fineline.compile(step, backend="eager"))
+        compiled = fineline.compile(step, backend="eager", policy=fineline.Policy())
+        compiled(x)
+        tried(compiled)
+        tried(step)
+        local = fineline.compile(lambda x: x + 1, backend="eager")
+        local(x)
+        tried(local)
+        assert not os.path.exists("step.captures")
+        """)
+    assert [line[:5] for line in out.splitlines()] == ["FL224", "FL224", "FL208", "FL224"], out
