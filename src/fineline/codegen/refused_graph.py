@@ -42,7 +42,8 @@ class RefusedGraph:
         symbols = self._symbols
         if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
             return "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
-        if reason := getattr(self._gm, "beyond_aot", ""):
+        reason = getattr(self._gm, "beyond_aot", "")
+        if reason and is_a(e.__cause__, RuntimeError) and str(e.__cause__) == reason:
             return str(reason)
         if is_a(e.__cause__, RuntimeError) and self._is_jagged:
             # Some operators have only a kernel, and no form for compilers: for example the backward pass of a sum.
