@@ -231,11 +231,11 @@ def test_a_compiler_that_traces_is_called_by_a_call() -> None:
         return torch.nn.functional.dropout(x, 0.5) + torch.rand(6)
 
     compiled = fineline.compile(noisy, backend=gate, wait=False)
-    gate.open()
     torch.manual_seed(0)
     expected = [noisy(b) for _ in range(6)]
     torch.manual_seed(0)
     found = [compiled(a), compiled(a)]
+    gate.open()
     assert fineline.wait(LONGEST)
     found += [compiled(a) for _ in range(4)]
     assert all(map(torch.equal, found, expected))

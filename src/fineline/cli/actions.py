@@ -182,7 +182,8 @@ def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
         column.overflow = "fold"
     for verdict in verdicts:
         rule = verdict.rule
-        table.add_row(f"{rule['verb']}({rule['selector']})", rule["place"], str(rule["times"]), verdict.text, str(verdict.cost) if rule["times"] else "")
+        place = rule["place"].removeprefix(str(Path.cwd()) + os.sep)
+        table.add_row(f"{rule['verb']}({rule['selector']})", place, str(rule["times"]), verdict.text, str(verdict.cost) if rule["times"] else "")
     console = Console()
     console.print(table)
     base = checked.base

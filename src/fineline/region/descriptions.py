@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
 from fineline.report.costs import ProgramWeight
-from fineline.report.programs import Guard, KeptProgram, Measures
+from fineline.report.programs import GraphCode, Guard, KeptProgram, Measures
 from fineline.stacks import StackPlace, to_the_user
 
 ACCESSES = {
@@ -58,9 +59,14 @@ def describe_guards(segment: ResidualProgram) -> list[str]:
 
 def describe_program(segment: ResidualProgram, measures: Measures | None = None) -> KeptProgram:
     """Returns a program as reports show it."""
-    graph, places = segment.graph, tuple(segment.unbound.places)
-    parts = [(name, part.code) for name, part in graph.named_modules() if name and is_a(part, GraphModule)] if graph is not None else []
-    return KeptProgram(segment.source, guards_of(segment), graph.code if graph is not None else "", len(places), places, measures, parts)
+    places = tuple(segment.unbound.places)
+    return KeptProgram(segment.source, guards_of(segment), functools.partial(_code_of, segment.graph), len(places), places, measures)
+
+
+def _code_of(graph: GraphModule | None) -> GraphCode:
+    if graph is None:
+        return GraphCode()
+    return GraphCode(graph.code, [(name, part.code) for name, part in graph.named_modules() if name and is_a(part, GraphModule)])
 
 
 def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:

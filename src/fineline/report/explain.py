@@ -86,7 +86,7 @@ class Explanation(FamiliarNames):
     @property
     def codes(self) -> list[str]:
         """Returns the code of the graphs."""
-        return [program.code for program in self.kept if program.code]
+        return [code for program in self.kept if (code := program.give_code().code)]
 
     @property
     def unmatched(self) -> list[ShownRule]:

@@ -115,7 +115,7 @@ def _guards(event: Event) -> str:
 
 
 def _graph(event: Event) -> str:
-    code = event.detail["program"]().code
+    code = event.detail["program"]().give_code().code
     return f"{event.region}: {event}\n{code.strip()}" if code else ""
 
 

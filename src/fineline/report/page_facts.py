@@ -368,9 +368,10 @@ def _recompile(event: Event, lines: SourceLines) -> RecompileFacts:
 # -- programs ------------------------------------------------------------------------------------------------------------
 def _program(program: KeptProgram, lines: SourceLines) -> GraphProgram:
     measures = program.measures
-    code = _LETS_GO.sub("", program.code.strip())
+    graph = program.give_code()
+    code = _LETS_GO.sub("", graph.code.strip())
     places = _places_of_lines(code, program.places, lines)
-    for name, part in program.parts:
+    for name, part in graph.parts:
         code += f"\n\n# {name}\n" + _LETS_GO.sub("", part.strip())
     return {
         "source": program.source.strip("\n"), "code": code, "lines": places, "operators": program.operators,

@@ -65,27 +65,35 @@ class ProgramFacts(TypedDict):
     measures: MeasuresFacts | None
 
 
-class KeptProgram(NamedTuple):
-    """A program that was kept for later calls. ``code``: that of its graph, "" without one. ``places``: the line of each operator, if known.
+class GraphCode(NamedTuple):
+    """The code of a graph. ``parts``: the names in it, and the code, of the graphs that its operators run."""
 
-    ``parts``: the names in the graph, and the code, of the graphs that its operators run. ``measures``: None if the capture was not watched.
+    code: str = ""
+    parts: Sequence[tuple[str, str]] = ()
+
+
+class KeptProgram(NamedTuple):
+    """A program that was kept for later calls.
+
+    ``give_code`` writes the code of its graph, for who reads it: a compiler in the background may be at work on the graph, and hold it until then.
+    ``places``: the line of each operator, if known. ``measures``: None if the capture was not watched.
     """
 
     source: str
     guards: tuple[Guard, ...]
-    code: str
+    give_code: Callable[[], GraphCode]
     operators: int
     places: Sequence[tuple[str, int]] = ()
     measures: Measures | None = None
-    parts: Sequence[tuple[str, str]] = ()
 
     def as_dict(self) -> ProgramFacts:
         measures: MeasuresFacts | None = None
         if self.measures is not None:
             key, backend, writing, costs, check = self.measures
             measures = {"key": key, "backend": backend, "writing": writing, "guards": list(costs), "check": check}
+        code, parts = self.give_code()
         return {
-            "source": self.source, "code": self.code, "parts": list(self.parts), "operators": self.operators,
+            "source": self.source, "code": code, "parts": list(parts), "operators": self.operators,
             "places": [(file, line) for file, line in self.places],
             "guards": [{"name": name, "claim": claim, "where": where} for name, claim, where in self.guards], "measures": measures,
         }  # fmt: skip
@@ -96,8 +104,8 @@ class KeptProgram(NamedTuple):
         measures = Measures(found["key"], found["backend"], found["writing"], tuple(found["guards"]), found["check"]) if found is not None else None
         places = [(file, line) for file, line in facts["places"]]
         guards = tuple([Guard(**guard) for guard in facts["guards"]])
-        parts = [(name, code) for name, code in facts["parts"]]
-        return cls(facts["source"], guards, facts["code"], facts["operators"], places, measures, parts)
+        code = GraphCode(facts["code"], [(name, code) for name, code in facts["parts"]])
+        return cls(facts["source"], guards, lambda: code, facts["operators"], places, measures)
 
 
 # Returns the program of an event, when somebody wants to read it.
