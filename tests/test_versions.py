@@ -168,7 +168,8 @@ def test_cells_say_what_was_run() -> None:
         "3.11-torch-2.14": {"guards": record("2026-01-01", "0/5", python="3.11.7", torch="2.14.1")},
     }
     made = table.table(results)
-    assert "| 3.11.7 | 2.14.1 | 1/5 10 / 0 / 0 | – |\n| 3.12.1 | 2.13.0 | 10 / 0 / 0 | ⅓ 10 / **1** / 2 |" in made
+    assert "| tests | Python 3.11.7, PyTorch 2.14.1 | Python 3.12.1, PyTorch 2.13.0 |\n| --- | --- | --- |\n| guards | 1/5 10 / 0 / 0 | 10 / 0 / 0 |" in made
+    assert "| language | – | ⅓ 10 / **1** / 2 |" in made
     assert "- `a::b` (3.12-torch-2.13)" in made and "- 2: no NumPy" in made
     assert table.in_readme(table.in_readme(f"a\n{table.BEGIN}\nold\n{table.END}\nb\n", "new"), made) == f"a\n{table.BEGIN}\n{made}\n{table.END}\nb\n"
 

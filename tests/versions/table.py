@@ -18,14 +18,17 @@ _SHARES = {"1": "", "2": "½ ", "3": "⅓ ", "4": "¼ "}
 
 def table(results: Results) -> str:
     """Returns the table of these results, with what failed and what was left out below it."""
-    columns = [name for name in (*SETS, *OTHERS) if any([name in sets for sets in results.values()])]
-    rows = [["Python", "PyTorch", *columns], ["---"] * (len(columns) + 2)]
-    for name in [name for name in ALL if results.get(name)]:
-        records = results[name]
-        newest = max(records.values(), key=lambda record: record["date"])
-        rows.append([newest["python"], newest["torch"].partition("+")[0], *[_cell(records.get(column)) for column in columns]])
+    names = [name for name in ALL if results.get(name)]
+    rows = [["tests", *[_title(results[name]) for name in names]], ["---"] * (len(names) + 1)]
+    for tests in [tests for tests in (*SETS, *OTHERS) if any([tests in results[name] for name in names])]:
+        rows.append([tests, *[_cell(results[name].get(tests)) for name in names]])
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", *_failures(results), *_omissions(results)])
+
+
+def _title(records: dict[str, Record]) -> str:
+    newest = max(records.values(), key=lambda record: record["date"])
+    return f"Python {newest['python']}, PyTorch {newest['torch'].partition('+')[0]}"
 
 
 def _cell(record: Record | None) -> str:
@@ -52,7 +55,7 @@ def _omissions(results: Results) -> list[str]:
     reasons = Counter[str]()
     for _, record in _records(results):
         reasons.update(record["skipped"])
-    return ["Skipped, over all rows:", "", *[f"- {number}: {reason}" for reason, number in reasons.most_common()]] if reasons else []
+    return ["Skipped, over all runs:", "", *[f"- {number}: {reason}" for reason, number in reasons.most_common()]] if reasons else []
 
 
 def in_readme(text: str, made: str) -> str:
