@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.saving.conftest import Project
@@ -47,7 +49,7 @@ def test_the_next_process_finds_the_programs(project: Project) -> None:
 @pytest.mark.later
 def test_it_is_off_unless_set(project: Project) -> None:
     project.write(MODULE)
-    project.run(f"{CALLS}        assert not [name for name in sys.modules if name.startswith('fineline.saving')]")
+    project.run(textwrap.dedent(CALLS) + "assert not [name for name in sys.modules if name.startswith('fineline.saving')]")
     assert [path.name for path in project.folder.iterdir()] == ["users_code.py"]
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, TypeVarTuple
 
+import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -110,6 +111,17 @@ class OperatorCounts:
         return compiled
 
 
+# What a tensor class with its own sizes, strides or layout is asked, by guards too: no operators.
+_QUERIES = frozenset(
+    {
+        torch.ops.prim.layout.default, torch.ops.prim.device.default, torch.ops.aten.dim.default, torch.ops.aten.sym_size.default,
+        torch.ops.aten.sym_stride.default, torch.ops.aten.sym_numel.default, torch.ops.aten.sym_storage_offset.default,
+        torch.ops.aten.is_contiguous.default, torch.ops.aten.is_contiguous.memory_format, torch.ops.aten.is_strides_like_format.default,
+        torch.ops.aten.is_non_overlapping_and_dense.default,
+    }
+)  # fmt: skip
+
+
 class Tally(OperatorCounts, TorchDispatchMode):
     """Sees every ATen operator that runs in a block, for ``explain``."""
 
@@ -126,7 +138,7 @@ class Tally(OperatorCounts, TorchDispatchMode):
         self, func: Callable, types: Sequence[type], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         kind = self.fate()
-        if kind:
+        if kind and func not in _QUERIES:
             self.saw(func, kind)
         return func(*args, **(kwargs or {}))
 
