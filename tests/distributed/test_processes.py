@@ -25,6 +25,8 @@ IN_FOUR = (
     "ddp_buckets", "fsdp_blocks", "functional_collectives", "in_place_collectives", "tensor_parallel_layer", "ranks_that_differ",
     "dtensor_sequence_parallel", "dtensor_in_two_dimensions", "dtensor_inputs_of_other_lengths", "dtensor_embedding",
 )  # fmt: skip
+# How often these are captured depends on the rows that a rank has: with four processes some have none.
+BY_ROWS = ("dtensor_inputs_of_other_lengths",)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def check(results: dict[str, list[dict[str, Any]]], name: str, processes: int) -
                 assert not found["differs"], f"rank {rank}, {engine}: {found['differs']}"
             if engine in ("captured", "fake") and processes == 2:
                 assert found["graphs"] == PROGRAMS[name].graphs, f"rank {rank}, {engine}"
-            elif engine in ("captured", "fake"):
+            elif engine in ("captured", "fake") and name not in BY_ROWS:
                 # The operators of some depend on the number of processes.
                 assert len(found["graphs"]) == len(PROGRAMS[name].graphs), f"rank {rank}, {engine}"
 
