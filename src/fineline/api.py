@@ -138,26 +138,20 @@ def compile(
     check_callable(fn)
     if isinstance(fn, type):
         raise BadArgument(f"{fn.__qualname__} is a class", id="FL201", next_step="Compile an instance of it, or decorate its methods.")
-    if breaks not in (None, "any", "declared", "none"):
-        raise BadArgument(f'breaks is "any", "declared" or "none", not {breaks!r}')
-    if fullgraph and breaks not in (None, "none"):
-        raise BadArgument(f'fullgraph=True means breaks="none", and breaks={breaks!r} is given')
+    strict = _strictness(breaks, fullgraph)
     if policy is not None and not isinstance(policy, Policy):
         raise BadArgument(f"policy= takes a fineline.Policy, not a {type(policy).__name__}")
-    strict: Breaks = "none" if fullgraph else breaks or "any"
-    if dynamic not in (None, True, False):
-        raise BadArgument(f"dynamic is None, True or False, not {dynamic!r}")
+    for argument, value in (("dynamic", dynamic), ("wait", wait)):
+        if value not in (None, True, False):
+            raise BadArgument(f"{argument} is None, True or False, not {value!r}")
     if not isinstance(name, (str, NoneType)):
         raise BadArgument(f"name= takes a text, not a {type(name).__name__}")
     if shapes_spec is not None or dynamic_shapes is not None:
         step = "Mark the sizes that vary with fineline.mark_dynamic(tensor, index), or say dynamic=True."
         raise BadArgument(f"{'dynamic_shapes' if shapes_spec is None else 'shapes_spec'}= is not supported, only marks of sizes are", next_step=step)
-    if recompile_limit is not None:
-        options = {**(options or {}), "recompile_limit": recompile_limit}
-    if wait not in (None, True, False):
-        raise BadArgument(f"wait is True or False, not {wait!r}")
-    if wait is not None:
-        options = {**(options or {}), "wait": wait}
+    # Arguments come before the options of these names.
+    named = {"recompile_limit": recompile_limit, "wait": wait}
+    options = {**(options or {}), **{option: value for option, value in named.items() if value is not None}} or None
     make = functools.partial(
         _region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic, name=name, shares=not isolate_recompiles
     )
@@ -166,6 +160,14 @@ def compile(
     recipe = Recipe(make)
     region = make(fn)
     return fn if disable else recipe.stand_in(fn, region)
+
+
+def _strictness(breaks: Breaks | None, fullgraph: bool) -> Breaks:
+    if breaks not in (None, "any", "declared", "none"):
+        raise BadArgument(f'breaks is "any", "declared" or "none", not {breaks!r}')
+    if fullgraph and breaks not in (None, "none"):
+        raise BadArgument(f'fullgraph=True means breaks="none", and breaks={breaks!r} is given')
+    return "none" if fullgraph else breaks or "any"
 
 
 def check_callable(fn: Any) -> None:

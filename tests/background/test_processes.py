@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -107,20 +108,32 @@ def test_the_process_that_compiles_ends_with_this_one(end) -> None:
     assert not is_alive(pid) and done.stderr == "" and done.returncode == (0 if end == "pass" else -9)
 
 
+def in_child(answer: Callable[[], bool]) -> bool:
+    """Returns the answer of a forked child."""
+    child = os.fork()
+    if child == 0:
+        right = False
+        try:
+            right = answer()
+        finally:
+            os._exit(0 if right else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
 @needs_fork
 def test_a_forked_child_compiles_for_itself() -> None:
     gate = Gate()
     compiled = fineline.compile(step, backend=gate, wait=False)
     compiled(X)
     assert gate.began.wait(LONGEST)
-    child = os.fork()
-    if child == 0:
+
+    def calls() -> bool:
         gate.may_go = threading.Event()
         right = torch.equal(compiled(X), step(X)) and not compiled.ready() and not fineline.wait(0.01)
         gate.open()
-        right = right and fineline.wait(LONGEST) and compiled.ready() and torch.equal(compiled(X), step(X)) and gate.runs == 1
-        os._exit(0 if right else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        return right and fineline.wait(LONGEST) and compiled.ready() and torch.equal(compiled(X), step(X)) and gate.runs == 1
+
+    assert in_child(calls)
     assert not compiled.ready() and gate.runs == 0
     gate.open()
     assert fineline.wait(LONGEST) and torch.equal(compiled(X), step(X)) and gate.runs == 1
@@ -132,10 +145,7 @@ def test_a_forked_child_that_calls_nothing_compiles_nothing() -> None:
     compiled = fineline.compile(step, backend=gate, wait=False)
     compiled(X)
     assert gate.began.wait(LONGEST)
-    child = os.fork()
-    if child == 0:
-        os._exit(len([t for t in threading.enumerate() if t.name == "fineline-compile"]))
-    assert os.waitpid(child, 0)[1] == 0
+    assert in_child(lambda: "fineline-compile" not in [thread.name for thread in threading.enumerate()])
     gate.open()
     assert fineline.wait(LONGEST)
 
