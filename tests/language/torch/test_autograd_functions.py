@@ -155,6 +155,8 @@ class Scales:
 
 
 SCALES = SimpleNamespace(scale=2.0)
+# Each call begins with the same scale.
+ANEW = dict.fromkeys(range(3), lambda holder: setattr(holder, "scale", 2.0))
 # The backward of the first two can be a graph; that of the last, which asks for strides, is called as it is.
 OF_CLASS = unary(lambda ctx, x: x * Scales.scale, lambda ctx, grad: grad * Scales.scale, "OfClass")
 OF_OBJECT = unary(lambda ctx, x: x * SCALES.scale, lambda ctx, grad: grad * SCALES.scale, "OfObject")
@@ -172,17 +174,17 @@ def _with_scale(function: Any, holder: Any, for_good: bool) -> Any:
     return fn, holder
 
 
-@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+@table.program(grad=True, breaks=True, change=ANEW)
 def reads_an_attribute_of_a_class_in_a_block() -> Any:
     return _with_scale(OF_CLASS, Scales, False)
 
 
-@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+@table.program(grad=True, breaks=True, change=ANEW)
 def reads_an_attribute_of_a_class_for_good() -> Any:
     return _with_scale(OF_CLASS, Scales, True)
 
 
-@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+@table.program(grad=True, breaks=True, change=ANEW)
 def reads_an_attribute_of_an_object_in_a_block() -> Any:
     return _with_scale(OF_OBJECT, SCALES, False)
 
@@ -203,12 +205,12 @@ def reads_a_global_in_a_block() -> Any:
     return fn
 
 
-@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+@table.program(grad=True, breaks=True, change=ANEW)
 def forward_reads_an_attribute_of_a_class_in_a_block() -> Any:
     return _with_scale(OF_CLASS_IN_FORWARD, Scales, False)
 
 
-@table.program(grad=True, breaks=True, change=dict.fromkeys(range(3), lambda s: setattr(s, "scale", 2.0)))
+@table.program(grad=True, breaks=True, change=ANEW)
 def forward_reads_an_attribute_of_a_class_for_good() -> Any:
     return _with_scale(OF_CLASS_IN_FORWARD, Scales, True)
 
