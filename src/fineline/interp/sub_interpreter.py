@@ -32,7 +32,7 @@ from fineline.tracing.interp import Backing, Call, Interp
 from fineline.tracing.mutation_log import EMPTY, MutationLog, SettingsLog, Written
 from fineline.tracing.node_origin import origin_of
 from fineline.tracing.segment_trace import SegmentTrace
-from fineline.tracing.subgraph_rules import Runs, SubGraphRules
+from fineline.tracing.subgraph_rules import SubGraphRules, Timing
 
 # Attributes that are equal for all gradients of one shape, whatever computes them.
 _FACTS_OF_GRADIENTS = frozenset(
@@ -57,13 +57,19 @@ class _ReadOnlyLog(MutationLog):
         super().__init__()
         self.written, self.slots, self.replaced, self.seams = outer.written, outer.slots, outer.replaced, outer.seams
         self.met = outer.met
-        self.settings, self.class_attributes = SettingsLog(outer.settings, rules.runs), outer.class_attributes
+        self.settings, self.class_attributes = SettingsLog(outer.settings, rules.timing), outer.class_attributes
         self._operands, self._counters, self._counted = written, _COUNTERS if rules.lifts else IdentitySet(), list[Any]()
 
     def _meet(self, w: Written | None, key: Any = EMPTY) -> Written | None:
-        if w is not None and self.settings.runs is Runs.LATER and w.obj not in self._counters:
+        if w is not None and self.settings.timing is Timing.LATER and w.obj not in self._counters:
             raise NotCapturable(f"it reads {w.text(key)}, which the code around it has changed")
         return super()._meet(w, key)
+
+    def slot_written(self, obj: Any, descriptor: Any) -> bool:
+        found = super().slot_written(obj, descriptor)
+        if found and self.settings.timing is Timing.LATER:
+            raise NotCapturable(f"it reads .{descriptor.__name__} of an object, which the code around it has changed")
+        return found
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
         if obj not in self._counters:

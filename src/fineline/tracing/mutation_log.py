@@ -22,7 +22,7 @@ from fineline.guards.source import Source
 from fineline.identity import AddressMap, IdentityMap
 from fineline.kinds import is_a, is_users_class
 from fineline.torch_facts.tensor_backup import put_back_memory
-from fineline.tracing.subgraph_rules import Runs
+from fineline.tracing.subgraph_rules import Timing
 
 EMPTY = object()
 TYPE_DICT = type.__dict__["__dict__"]
@@ -218,14 +218,14 @@ class Setting:
 class SettingsLog:
     """The context variables that a segment, or the code of a sub-graph, has set and not reset, in order."""
 
-    __slots__ = ("around", "by_token", "events", "runs")
+    __slots__ = ("around", "by_token", "events", "timing")
 
-    def __init__(self, around: SettingsLog | None = None, runs: Runs = Runs.NOW) -> None:
+    def __init__(self, around: SettingsLog | None = None, timing: Timing = Timing.NOW) -> None:
         self.events: list[Setting] = []
         # Also those that were reset: the code may still hold the token.
         self.by_token: IdentityMap[Setting] = IdentityMap()
         # Of a sub-graph: the log of the code around it, and when its code runs.
-        self.around, self.runs = around, runs
+        self.around, self.timing = around, timing
 
     def add(self, made: Setting) -> None:
         self.events.append(made)
@@ -244,7 +244,7 @@ class SettingsLog:
         """Returns whether a variable may have another value when the code of a sub-graph runs than at its capture."""
         if self.around is None or self._sets(var):
             return False
-        return self.runs is Runs.LATER or (self.runs is Runs.AGAIN and self.around.is_set(var)) or self.around.may_differ(var)
+        return self.timing is Timing.LATER or (self.timing is Timing.AGAIN and self.around.is_set(var)) or self.around.may_differ(var)
 
     def ends_with(self, var: Any, token: Any) -> bool:
         """Returns whether the last setting is that of ``token``."""

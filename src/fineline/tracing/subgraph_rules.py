@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 
-class Runs(enum.Enum):
+class Timing(enum.Enum):
     """When the code of a sub-graph runs: where it stands; there and once more in the backward pass; in the backward pass alone."""
 
     NOW = enum.auto()
@@ -42,7 +42,7 @@ class SubGraphRules:
     gives_numbers: bool = False
     # Code that runs later than its capture must not read state, or objects created in the segment, that may have changed by then.
     # ``opposite``: for state that it may read although it can change, the capture uses the other answer.
-    runs: Runs = Runs.NOW
+    timing: Timing = Timing.NOW
     opposite: bool = False
     # The sub-graph itself may be differentiated.
     differentiable: bool = False
@@ -51,7 +51,7 @@ class SubGraphRules:
 
     @property
     def later(self) -> bool:
-        return self.runs is Runs.LATER
+        return self.timing is Timing.LATER
 
     @property
     def shown_to_modes(self) -> bool:
@@ -73,16 +73,16 @@ FORWARD = SubGraphRules(
     "forward", lifts=False, on_fakes=False, states=frozenset({torch._C._set_grad_enabled}), custom_operators=False, makes_unbacked=False,
     contains=frozenset(),
 )  # fmt: skip
-BACKWARD = FORWARD.but(kind="backward", runs=Runs.LATER)
+BACKWARD = FORWARD.but(kind="backward", timing=Timing.LATER)
 # The functions that control-flow operators run: as a branch or loop body, once for each row, or inside attention.
 BRANCH = SubGraphRules("branch", gives_numbers=True)
 ROW = SubGraphRules("row")
 MODIFIER = SubGraphRules("modifier", number_indices=True, gives_operands=True)
 # The function that checkpoint runs again in the backward pass.
-CHECKPOINT = SubGraphRules("checkpoint", gives_operands=True, runs=Runs.AGAIN)
+CHECKPOINT = SubGraphRules("checkpoint", gives_operands=True, timing=Timing.AGAIN)
 # A hook on a tensor, which runs in the backward pass.
 HOOK = SubGraphRules(
-    "hook", states=frozenset(), makes_unbacked=False, takes_unbacked=False, gives_operands=True, runs=Runs.LATER, contains=frozenset(),
+    "hook", states=frozenset(), makes_unbacked=False, takes_unbacked=False, gives_operands=True, timing=Timing.LATER, contains=frozenset(),
 )  # fmt: skip
 # A function under nested_compile_region, on the values of the capture around it: equal calls share one graph.
 REGION = SubGraphRules("region", on_fakes=False, makes_unbacked=False, takes_unbacked=False)

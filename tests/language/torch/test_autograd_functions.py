@@ -189,6 +189,19 @@ def reads_an_attribute_of_an_object_in_a_block() -> Any:
     return _with_scale(OF_OBJECT, SCALES, False)
 
 
+class Slotted:
+    __slots__ = ("scale",)
+
+
+SLOTTED = Slotted()
+OF_SLOT = unary(lambda ctx, x: x * SLOTTED.scale, lambda ctx, grad: grad * SLOTTED.scale, "OfSlot")
+
+
+@table.program(grad=True, breaks=True, change=ANEW)
+def reads_a_slot_in_a_block() -> Any:
+    return _with_scale(OF_SLOT, SLOTTED, False)
+
+
 RATE = 2.0
 OF_GLOBAL = unary(lambda ctx, x: x * RATE, lambda ctx, grad: grad * RATE, "OfGlobal")
 
