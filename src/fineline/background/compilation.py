@@ -13,8 +13,8 @@ from fineline.backends.lock import TRACERS
 from fineline.background.compile_process import CompileProcess, Ended
 from fineline.background.graph_job import GraphJob, Outcome
 from fineline.background.graph_state import OtherState
-from fineline.background.tracers_apart import Traces, no_tracer_here
-from fineline.background.turns import polite
+from fineline.background.switch_interval import short_interval
+from fineline.background.tracing_refusal import TracingBegins, tracing_refused
 from fineline.errors import BackendFailed
 
 # How often, and how long in between, a job waits for the process to be in the state in which the graph begins.
@@ -34,7 +34,7 @@ def compiled(job: GraphJob, process: CompileProcess) -> Outcome:
             return Outcome(compiled=TRACERS.holding_in_background(lambda: _compile_here(job)))
         except OtherState:
             time.sleep(PAUSE)
-        except Traces:
+        except TracingBegins:
             return Outcome(reason="its compiler traces it here, which changes what code in other threads sees")
         except BackendFailed as e:
             return Outcome(error=e)
@@ -42,7 +42,7 @@ def compiled(job: GraphJob, process: CompileProcess) -> Outcome:
 
 
 def _compile_here(job: GraphJob) -> Callable:
-    with polite(), job.state.in_this_thread(), no_tracer_here(), eager_backward():
+    with short_interval(), job.state.in_this_thread(), tracing_refused(), eager_backward():
         return call_backend(job.backend, job.gm, job.examples, job.where)
 
 

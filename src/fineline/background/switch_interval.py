@@ -1,4 +1,4 @@
-"""The turns that threads take in running Python code, while a compiler runs in one of them."""
+"""Python's switch interval, while a compiler runs in a thread."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Seconds after which the compiler's thread lets another one run that wants to. Eager code wants to after each operator.
-TURN = 0.0002
+SHORT = 0.0002
 
 
 @contextmanager
-def polite() -> Iterator[None]:
-    """Makes the turns of threads short in the block: calls in other threads would wait for 5 ms at each of their operators."""
+def short_interval() -> Iterator[None]:
+    """Shortens the interval in the block: calls in other threads would wait for 5 ms at each of their operators."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, TURN))
+    sys.setswitchinterval(min(before, SHORT))
     ours = sys.getswitchinterval()
     try:
         yield

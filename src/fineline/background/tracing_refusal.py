@@ -1,4 +1,4 @@
-"""Keeps PyTorch's tracers out of a thread that runs beside calls."""
+"""Refuses to trace graphs in a thread that runs beside calls."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch._functorch.aot_autograd as aot_autograd
 from torch._inductor import compile_fx, select_algorithm
 
 
-class Traces(BaseException):
+class TracingBegins(BaseException):
     """A compiler begins to trace a graph in a thread that runs beside calls."""
 
 
 @contextmanager
-def no_tracer_here() -> Iterator[None]:
-    """Raises `Traces` where AOTAutograd begins to trace in this thread; lets no compiler here touch the random states.
+def tracing_refused() -> Iterator[None]:
+    """Raises `TracingBegins` where AOTAutograd begins to trace in this thread; lets no compiler here touch the random states.
 
     While AOTAutograd traces, all threads see FX's patches of ``nn.Module`` and its flags, by which some functions of PyTorch refuse to run. At its
     end it puts back random states: what other threads have drawn meanwhile would be drawn again. What comes from its caches is not traced.
@@ -29,12 +29,12 @@ def no_tracer_here() -> Iterator[None]:
 
     utils = compile_fx.dynamo_utils
     with (
-        mock.patch.object(aot_autograd, "preserve_rng_state", instead(aot_autograd.preserve_rng_state, _traces)),
+        mock.patch.object(aot_autograd, "preserve_rng_state", instead(aot_autograd.preserve_rng_state, _refuse)),
         mock.patch.object(select_algorithm, "preserve_rng_state", instead(select_algorithm.preserve_rng_state, nullcontext)),
         mock.patch.object(utils, "preserve_rng_state", instead(utils.preserve_rng_state, nullcontext)),
     ):
         yield
 
 
-def _traces() -> AbstractContextManager[object]:
-    raise Traces
+def _refuse() -> AbstractContextManager[object]:
+    raise TracingBegins
