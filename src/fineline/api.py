@@ -26,7 +26,7 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.region.compiled import Compiled, Forward
 from fineline.region.deferred_region import DeferredRegion
 from fineline.region.optimized_module import OptimizedModule
-from fineline.region.options import KNOWN, Breaks, Options, split_options
+from fineline.region.options import KNOWN, Breaks, Options, split_options, with_arguments
 from fineline.report.events import LISTENERS
 from fineline.report.explain import Explanation
 from fineline.report.logs import LOGS
@@ -149,9 +149,7 @@ def compile(
     if shapes_spec is not None or dynamic_shapes is not None:
         step = "Mark the sizes that vary with fineline.mark_dynamic(tensor, index), or say dynamic=True."
         raise BadArgument(f"{'dynamic_shapes' if shapes_spec is None else 'shapes_spec'}= is not supported, only marks of sizes are", next_step=step)
-    # Arguments come before the options of these names.
-    named = {"recompile_limit": recompile_limit, "wait": wait}
-    options = {**(options or {}), **{option: value for option, value in named.items() if value is not None}} or None
+    options = with_arguments(options, recompile_limit=recompile_limit, wait=wait)
     make = functools.partial(
         _region, backend=backend, breaks=strict, mode=mode, options=options, policy=policy, dynamic=dynamic, name=name, shares=not isolate_recompiles
     )

@@ -278,6 +278,7 @@ def test_marks_of_c_functions_are_forgotten():
     [
         lambda: Policy(substitute=[helper]), lambda: Policy(reason=3), lambda: fineline.why(3), lambda: fineline.run(3),
         lambda: fineline.nested_compile_region(3), lambda: fineline.compile(helper, options=3), lambda: fineline.explain(3),
+        lambda: fineline.compile(helper, options=3, wait=False),
     ],
 )  # fmt: skip
 def test_a_wrong_argument_is_said_to_be_one(wrong):

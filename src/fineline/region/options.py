@@ -101,13 +101,23 @@ class Options:
         return self.breaks == "none"
 
 
+def with_arguments(options: dict[str, Any] | None, **arguments: Any) -> dict[str, Any] | None:
+    """Returns ``options`` with the arguments that are not None, which come before the options of their names."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return options if not given else {**_checked(options), **given}
+
+
+def _checked(options: dict[str, Any] | None) -> dict[str, Any]:
+    if not isinstance(options, (dict, NoneType)):
+        raise BadArgument(f"options is a dict, not a {type(options).__name__}", id="FL206")
+    return options or {}
+
+
 def split_options(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits options into fineline's own and the backend's."""
     own: dict[str, Any] = {}
     rest: dict[str, Any] = {}
-    if not isinstance(options, (dict, NoneType)):
-        raise BadArgument(f"options is a dict, not a {type(options).__name__}", id="FL206")
-    for key, value in (options or {}).items():
+    for key, value in _checked(options).items():
         kind = KNOWN.get(key)
         if kind is None:
             rest[key] = value
