@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import gc
+import sys
 import types
 import typing
 from typing import Any, NamedTuple
@@ -400,8 +401,19 @@ def typed_named_tuples(x):
 
     Other = typing.NamedTuple("Other", [("a", int), ("b", str)])
     pair = Pair(x)
-    told = Pair.__annotations__, Pair._field_defaults, Pair.__orig_bases__ == (NamedTuple,), Other.__annotations__  # type: ignore[attr-defined]
+    told = Pair._field_defaults, Pair.__orig_bases__ == (NamedTuple,)  # type: ignore[attr-defined]
     return pair.product() * pair._replace(b=3).more, pair, Pair, Other(1, "a"), Other, told, contents(Pair), contents(Other)
+
+
+# From Python 3.14 on, C makes a class's annotations when they are read. The program cannot make such a dict again, and the call runs eagerly.
+@table.snippet(**{"options": FULL} if sys.version_info < (3, 14) else {"min_graphs": 0})
+def annotations_of_named_tuples(x):
+    class Pair(NamedTuple):
+        a: Any
+        b: int = 2
+
+    Other = typing.NamedTuple("Other", [("a", int), ("b", str)])
+    return Pair(x).a + 1, Pair.__annotations__, Other.__annotations__
 
 
 @table.snippet(options=FULL)
