@@ -30,7 +30,9 @@ def step(x):
 
 
 PROGRAM = """
-import time, torch, fineline
+import logging, time, torch, fineline
+# It warns on machines without Triton.
+logging.getLogger("torch.utils.flop_counter").setLevel("ERROR")
 torch.set_num_threads(1)
 def step(x):
     return (x.sin() + x.cos()).relu() * 2

@@ -21,7 +21,10 @@ RESULTS = FOLDER / "results.json"
 # The sets of tests by their folders in tests/, in the order in which failures tell most.
 SETS = ("bytecode", "interp", "codegen", "guards", "policy", "soundness", "language")
 # Sets that others can be chosen from too.
-OTHERS = ("models", "region", "faults", "backends", "export", "shapes", "unbacked", "objects", "cpython", "torch_facts", "fake", "fx", "api", "install")
+OTHERS = (
+    "models", "region", "faults", "backends", "export", "shapes", "unbacked", "objects", "cpython", "torch_facts", "fake", "fx", "api", "install",
+    "background",
+)  # fmt: skip
 # Exit statuses of pytest: all passed, some failed, none ran.
 _PASSED, _FAILED, _NONE = 0, 1, 5
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fineline.backends.registry import Backend
 from fineline.background.graph_state import GraphState
+from fineline.background.turns import Turns
 from fineline.fx.graph_module import CapturedGraph
 
 
@@ -38,13 +39,14 @@ class GraphJob:
 
     ``examples``: fakes of the inputs; they keep no memory of the user's alive, and the backend cannot write into it.
     ``owner``: decides what programs run when the job is done, in the thread of the call that finds that out.
+    ``turns``: those of the thread that compiles beside calls.
     """
 
     def __init__(
         self, backend: Backend, gm: CapturedGraph, examples: Sequence[Any], name: str, where: str,
-        owner: weakref.ref[Owner],
+        owner: weakref.ref[Owner], turns: Turns,
     ) -> None:  # fmt: skip
-        self.name, self.where, self.backend, self.owner = name, where, backend, owner
+        self.name, self.where, self.backend, self.owner, self.turns = name, where, backend, owner, turns
         self.gm, self.examples, self.state = gm, examples, GraphState.now()
         self.outcome: Outcome | None = None
         # Whether the queue has it. A forked child's queue has none, and an exception from outside may keep one out of it.

@@ -40,7 +40,8 @@ class PendingGraph:
         job.use(self)
 
     def __call__(self, *inputs: Any) -> Any:
-        return self._now()(*inputs)
+        with self.job.turns.call():
+            return self._now()(*inputs)
 
     def _now(self) -> Callable:
         """Returns what the call runs: the compiled graph if the job is done."""

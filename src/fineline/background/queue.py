@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import os
 import random
 import sys
@@ -14,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from fineline.background.graph_job import GraphJob, Outcome
+from fineline.background.turns import Turns
 from fineline.import_thread import LateModule
 from fineline.report.logs import LOGS
 from fineline.tables import attributes
@@ -43,6 +45,7 @@ class CompileQueue:
     """The jobs of the process. Its thread is started at the first job."""
 
     def __init__(self) -> None:
+        self.turns = Turns()
         # Started when a backend of fineline's own can use it.
         self.process: compile_process.CompileProcess | None = None
         self._ends = False
@@ -60,6 +63,7 @@ class CompileQueue:
         # Whether a compiler runs in the thread, and not only imports.
         self._compiles = False
         self._thread: threading.Thread | None = None
+        self.turns.forget()
 
     def _forked(self) -> None:
         # The child has no thread of the parent's, but its programs wait for the same jobs: the first call of one queues it again.
@@ -113,9 +117,16 @@ class CompileQueue:
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _work(self) -> None:
+        with self.turns.taken():
+            self._compile_jobs()
+
+    def _compile_jobs(self) -> None:
         while (job := self._next()) is not None:
             outcome = Outcome()
             try:
+                # Here, and not on a thread of their own, which would take no turns: no user's frames are below.
+                for module in ("compilation", "compile_process"):
+                    importlib.import_module(f"fineline.background.{module}")
                 if self.process is None:
                     self.process = compile_process.CompileProcess()
                 compile_job = compilation.compiled

@@ -92,7 +92,7 @@ class BackgroundGraphs:
 
     def job(self, gm: CapturedGraph, examples: list) -> GraphJob:
         """Makes the job to compile a graph, which `begin` queues when the program is complete."""
-        job = GraphJob(self._backend, gm, tracing.fakes_of(examples), self._reports.name, self._reports.where, weakref.ref(self))
+        job = GraphJob(self._backend, gm, tracing.fakes_of(examples), self._reports.name, self._reports.where, weakref.ref(self), QUEUE.turns)
         self._jobs[job] = Assumptions(job.examples)
         self._new = [job]
         return job
@@ -102,6 +102,8 @@ class BackgroundGraphs:
         for job in self._new:
             assumptions = self._jobs.get(job)
             if assumptions is not None and job.is_wanted:
+                # In this call, which has captured and is long: the next one is as fast as eager code.
+                job.prepare()
                 assumptions.begin()
                 QUEUE.add(job)
         self._new.clear()
