@@ -6,12 +6,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fineline.backends.registry import Backend
 from fineline.background.graph_state import GraphState
 from fineline.background.turns import Turns
-from fineline.fx.graph_module import CapturedGraph
+
+if TYPE_CHECKING:
+    from fineline.fx.graph_module import CapturedGraph
 
 
 class Owner(Protocol):
