@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import linecache
+import os
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,22 @@ def test_save_writes_a_page_json_or_text(tmp_path: Path) -> None:
     assert (tmp_path / "report.txt").read_text() == f"{told}\n"
     with pytest.raises(FileNotFoundError):
         told.save(tmp_path / "nowhere" / "report.html")
+
+
+def test_names_and_texts_that_are_not_utf_8_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"step_\xff.py")
+    file.write_text('def step(x, name="\\ud800"):\n    fineline.graph_break(name)\n    return x * len(name)\n')
+    module = {"fineline": fineline}
+    exec(compile(file.read_text(), str(file), "exec"), module)
+    told = fineline.explain(module["step"])(X, "\ud801")
+    assert "\udcff" in str(told)
+    for name in ("report.html", "report.json", "report.txt"):
+        told.save(tmp_path / name)
+    data = page_data((tmp_path / "report.html").read_text())
+    assert [source["path"] for source in data["sources"] if "\\ud800" in str(source["runs"])] == [str(file)]
+    assert json.loads((tmp_path / "report.json").read_text())["tree"]["file"] == str(file)
+    assert "step_\\udcff.py" in (tmp_path / "report.txt").read_text()
+    assert page_data(html.unescape(told._repr_html_()))["sources"] == data["sources"]
 
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
