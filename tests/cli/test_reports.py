@@ -78,6 +78,20 @@ def test_a_page_covers_all_processes(folder: Path) -> None:
         assert len([program for program in function["programs"] if "def forward" in program["code"]]) == 2
 
 
+def test_another_processs_recompiles_have_their_changes(tmp_path: Path) -> None:
+    step = "import torch\nstep = torch.compile(lambda x, way: x * len(way), backend='eager')\nstep(torch.ones(3), 'a -> b')\nstep(torch.ones(3), 'c')\n"
+    (tmp_path / "step.py").write_text(step)
+    (tmp_path / "script.py").write_text("import subprocess, sys; subprocess.run([sys.executable, 'step.py'], check=True)")
+    for out in ("out.html", "out.json"):
+        assert explain(tmp_path, out).returncode == 0
+    [function] = page_data((tmp_path / "out.html").read_text())["functions"]
+    assert [(found["value"], found["changes"]) for found in function["recompiles"]] == [("way", [["", "'a -> b'", "'c'"]])]
+    [process] = json.loads((tmp_path / "out.json").read_text())["processes"]
+    [event] = [event for event in process["functions"][0]["events"] if event["kind"] == "recompile"]
+    assert event["reason"] == "way: 'a -> b' -> 'c'"
+    assert event["miss"] == {"value": "way", "changes": [{"aspect": "", "before": "'a -> b'", "now": "'c'"}], "file": "", "line": 0}
+
+
 @pytest.mark.later
 def test_the_name_decides(folder: Path) -> None:
     assert explain(folder, "out.htm").returncode == 0 and (folder / "out.htm").read_text().startswith("<!DOCTYPE html>")

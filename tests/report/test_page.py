@@ -146,7 +146,7 @@ def test_recompiles_say_what_changed_from_what_to_what() -> None:
     compiled(torch.ones(4))
     [function] = page_facts([fineline.report(compiled).for_page()])["functions"]
     [found, *_] = function["recompiles"]
-    assert (found["value"], found["changes"]) == ("x", [("sizes (3,)", "(4,)")])
+    assert (found["value"], found["changes"]) == ("x", [("sizes", "(3,)", "(4,)")])
 
 
 def test_a_value_that_changed_in_two_ways() -> None:
@@ -154,7 +154,27 @@ def test_a_value_that_changed_in_two_ways() -> None:
     compiled(torch.ones(2, 3, dtype=torch.float64))
     compiled(torch.ones(4, 5, dtype=torch.float64))
     [function] = page_facts([fineline.report(compiled).for_page()])["functions"]
-    assert function["recompiles"][0]["changes"] == [("sizes (2, 3)", "(4, 5)"), ("strides (3, 1)", "(5, 1)")]
+    assert function["recompiles"][0]["changes"] == [("sizes", "(2, 3)", "(4, 5)"), ("strides", "(3, 1)", "(5, 1)")]
+
+
+ODD = "a: b -> c, sizes d -> e (read at"
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    ({ODD: ODD}, {ODD: "f"}, (f"words[{ODD!r}]", [("", repr(ODD), "'f'")])),
+    ({ODD: ODD}, {}, (f"words[{ODD!r}]", [("", "", "it is gone")])),
+])  # fmt: skip
+def test_recompiles_about_texts_that_look_like_a_change(before: dict, after: dict, expected: tuple) -> None:
+    def f(x, words):
+        return x * len(words[ODD]) if ODD in words else x
+
+    compiled = fineline.compile(f, backend="eager")
+    compiled(X, before)
+    compiled(X, after)
+    data = page_facts([fineline.report(compiled).for_page()])
+    [found] = data["functions"][0]["recompiles"]
+    assert (found["value"], found["changes"]) == expected
+    assert found["read"][0] >= 0 and data["sources"][found["read"][0]]["path"] == __file__
 
 
 def test_guards_have_the_users_expression_the_line_and_a_cost() -> None:

@@ -410,7 +410,7 @@
     if (!fn.recompiles.length) return nothing("No call was captured again.");
     table(["value", "from → to", "read at"], foundRecompiles(fn).map((found) => [[
       { class: "mono", parts: found.value || "–" },
-      { class: "change", parts: found.changes.length ? found.changes.map(([before, after]) => make("div", {}, make("del", {}, before), " → ", make("ins", {}, after))) : found.text },
+      { class: "change", parts: found.changes.map(([aspect, before, now]) => make("div", {}, aspect && `${aspect} `, before ? [make("del", {}, before), " → ", make("ins", {}, now)] : now)) },
       place(found.read[0] >= 0 ? found.read : found.at),
     ], () => showPlace(found.value || "captured again", found.read[0] >= 0 ? found.read : found.at, [make("p", {}, found.text)])]));
   }
