@@ -173,6 +173,55 @@ def test_the_keyboard_alone_is_enough(report: Path, open_page: Open) -> None:
     assert page.locator('#view tr[aria-selected="true"]').count() == 1
 
 
+FOCUSED = "document.activeElement.innerText"
+
+
+def test_the_focus_stays_on_the_control_that_was_pressed(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+
+    def press(key: str = "Enter") -> Any:
+        page.keyboard.press(key)
+        return page.evaluate(FOCUSED)
+
+    page.focus('fieldset button:text("operators")')
+    assert press() == "operators" and page.get_attribute('fieldset button:text("operators")', "aria-pressed") == "true"
+    page.click("#tab-guards")
+    for name, order in (("expression", "ascending"), ("program", "ascending"), ("cost", "descending")):
+        page.focus(f'#view th button:text("{name}")')
+        assert press("Space").strip(" ▴▾") == name
+        assert [head.get_attribute("aria-sort") for head in page.locator("#view th[aria-sort]").all()] == [order]
+        assert page.locator("#view th[aria-sort]").inner_text().strip(" ▴▾") == name
+    page.click("#tab-program")
+    page.focus(".pick button >> nth=1")
+    assert press() == page.inner_text(".pick button >> nth=1") and page.get_attribute(".pick button >> nth=1", "aria-pressed") == "true"
+    page.click("#tab-graphs")
+    page.focus(".pick button >> nth=1")
+    assert press("Space") == page.inner_text(".pick button >> nth=1")
+    # A link of the details is gone when it has led somewhere: what it led to has the focus.
+    page.click("#tab-calls")
+    choose(page, "log_activations")
+    page.focus("#detail dd .link >> nth=0")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.className") == "picture"
+    page.click("#tab-program")
+    page.focus("#detail dd .link >> nth=0")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "view"
+    page.focus("#tab-calls")
+    page.keyboard.press("End")
+    assert page.evaluate("document.activeElement.id") == "tab-timings"
+
+
+def test_space_presses_a_line_of_code(report: Path, open_page: Open) -> None:
+    page = open_page(report, height=300)
+    page.click("#tab-graphs")
+    line = page.locator(".code .line.place").nth(2)
+    line.focus()
+    before = page.evaluate("document.getElementById('view').scrollTop")
+    page.keyboard.press("Space")
+    assert "chosen" in line.get_attribute("class") and page.evaluate("document.getElementById('view').scrollTop") == before
+
+
 def test_breaks_recompiles_guards_graphs_and_timings(report: Path, open_page: Open) -> None:
     page = open_page(report)
     page.click("#tab-breaks")

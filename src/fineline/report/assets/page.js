@@ -30,6 +30,20 @@
     element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
     return element;
   }
+  // Whether a key presses what has the focus, as it does a button; then the key does nothing else.
+  function presses(event) {
+    const pressed = event.key === "Enter" || event.key === " ";
+    if (pressed) event.preventDefault();
+    return pressed;
+  }
+  // Makes elements anew, and keeps the focus: on the element with the same key, or else on one that shows the result.
+  function keepFocus(renew, result) {
+    const before = document.activeElement;
+    renew();
+    if (before === document.body || before.isConnected) return;
+    const same = before.dataset.key && document.querySelector(`[data-key="${before.dataset.key}"]`);
+    (same || result()).focus({ preventScroll: true });
+  }
   const link = (text, run) => make("button", { class: "link", type: "button", on: { click: run } }, text);
   const plural = (n, noun, several = `${noun}s`) => `${n.toLocaleString("en")} ${n === 1 ? noun : several}`;
 
@@ -77,7 +91,7 @@
     const line = make("div", { class: classes, tabindex: run ? 0 : null, role: run ? "button" : null }, make("span", {}, String(number)), make("span", {}, coloured(text) ), shown);
     if (run) {
       line.addEventListener("click", run);
-      line.addEventListener("keydown", (event) => event.key === "Enter" && run());
+      line.addEventListener("keydown", (event) => presses(event) && run());
     }
     return line;
   }
@@ -241,7 +255,7 @@
         drawPicture(fn, picture);
       }
     }
-    showFrame(fn, i);
+    keepFocus(() => showFrame(fn, i), () => picture);
   }
   function pictureKey(event) {
     const fn = state.fn, { children } = grown(fn), { parent } = fn.tree, i = state.selected;
@@ -272,7 +286,7 @@
     view.append(
       make("div", { class: "bar" },
         make("fieldset", { "aria-label": "Width" }, choices.map(([name, text]) =>
-          make("button", { type: "button", "aria-pressed": String(name === pressed), on: { click: () => { state.measure = name; show(); } } }, text))),
+          make("button", { type: "button", "data-key": name, "aria-pressed": String(name === pressed), on: { click: () => { state.measure = name; show(); } } }, text))),
         make("ul", { class: "legend" }, KINDS.map((kind, i) => kinds[i] > 0 && make("li", { title: kind.tells }, make("i", { class: `k${i}` }, kind.glyph), `${kind.name} ${kinds[i]}`)))),
       picture,
       make("p", { class: "hint" }, make("kbd", {}, "←↑↓→"), " move  ", make("kbd", {}, "Enter"), " enlarge  ", make("kbd", {}, "Esc"), " back  ",
@@ -370,13 +384,14 @@
       row.addEventListener("click", choose);
       row.addEventListener("keydown", (event) => {
         const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
-        if (next) next.focus();
-        if (next || event.key === "Enter" || event.key === " ") event.preventDefault();
-        if (event.key === "Enter" || event.key === " ") choose();
+        if (next) {
+          event.preventDefault();
+          next.focus();
+        } else if (presses(event)) choose();
       });
       return row;
     }));
-    view.append(make("table", { class: "rows" }, make("thead", {}, make("tr", {}, heads.map((head) => make("th", { class: head.class, scope: "col" }, head.parts === undefined ? head : head.parts)))), body));
+    view.append(make("table", { class: "rows" }, make("thead", {}, make("tr", {}, heads.map((head) => make("th", { class: head.class, scope: "col", "aria-sort": head.sort }, head.parts === undefined ? head : head.parts)))), body));
     if (shown.length < rows.length) {
       view.append(make("p", { class: "more" }, link(`Show all ${rows.length.toLocaleString("en")}`, () => { state.all = true; show(); })));
     }
@@ -434,14 +449,17 @@
   }
   function showGuards(fn) {
     if (!fn.numbers.guards) return nothing("No program has guards.");
-    const head = (name, text) => make("button", { type: "button", on: { click: () => { state.sort = name; show(); } } }, text, state.sort === name ? " ▾" : "");
+    const head = (name, text, sort, kind) => ({
+      class: kind, sort: state.sort === name && sort,
+      parts: make("button", { type: "button", "data-key": name, on: { click: () => { state.sort = name; show(); } } }, text, make("span", { "aria-hidden": "true" }, state.sort !== name ? "" : sort === "ascending" ? " ▴" : " ▾")),
+    });
     const checks = fn.programs.filter((program) => program.check >= 0);
     if (checks.length) {
       view.append(make("p", { class: "quiet" }, `A warm call checks the guards of each program that it runs, here ${checks.map((program) => duration(program.check * 1e6)).slice(0, 8).join(", ")}${checks.length > 8 ? ", …" : ""}: less than the sum, because the core remembers what has not changed.`));
     } else {
       view.append(make("p", { class: "quiet" }, "Costs are measured by fineline.explain(f)(*args) and fineline run --report."));
     }
-    table([number(head("cost", "cost")), head("name", "expression"), "condition", "read at", number(head("program", "program"))], foundGuards(fn).map(([name, claim, at, spent, program]) => [[
+    table([head("cost", "cost", "descending", "number"), head("name", "expression", "ascending"), "condition", "read at", head("program", "program", "ascending", "number")], foundGuards(fn).map(([name, claim, at, spent, program]) => [[
       number(cost(spent)), { class: "mono", parts: name }, { class: "condition", parts: claim }, place(at), number(String(program)),
     ], () => showPlace(name, at, [make("p", {}, claim), facts([["cost", spent >= 0 ? `${cost(spent)}, with the reads for it alone, if nothing is remembered` : "not measured"], ["program", link(String(program), () => { state.program = program; open("program"); })]])])]));
   }
@@ -449,7 +467,7 @@
   // -- graphs and programs ------------------------------------------------------------------------------------------
   const graphsOf = (fn) => fn.programs.map((program, i) => [program, i]).filter(([program]) => program.operators > 0 && program.code);
   function picker(items, chosen, run) {
-    return make("div", { class: "pick" }, items.map(([text, i]) => make("button", { type: "button", "aria-pressed": String(i === chosen), on: { click: () => run(i) } }, text)));
+    return make("div", { class: "pick" }, items.map(([text, i]) => make("button", { type: "button", "data-key": i, "aria-pressed": String(i === chosen), on: { click: () => run(i) } }, text)));
   }
   const codeHits = (code) => (state.words.length ? code.split("\n").filter((line) => matches(line)).length : 0);
   function showCode(code, places) {
@@ -547,13 +565,14 @@
     show();
   }
   function show() {
-    const focused = document.activeElement && document.activeElement.getAttribute("role") === "tab";
-    showTabs();
-    view.replaceChildren();
-    detail.replaceChildren();
-    TABS.find(([name]) => name === state.tab)[2](state.fn);
-    view.scrollTop = 0;
-    if (focused) byId(`tab-${state.tab}`).focus();
+    const fromTabs = byId("tabs").contains(document.activeElement);
+    keepFocus(() => {
+      showTabs();
+      view.replaceChildren();
+      detail.replaceChildren();
+      TABS.find(([name]) => name === state.tab)[2](state.fn);
+      view.scrollTop = 0;
+    }, () => (fromTabs ? byId(`tab-${state.tab}`) : view));
     const hits = TABS.find(([name]) => name === state.tab)[4];
     byId("found").textContent = state.words.length && hits ? plural(hits(state.fn), "match", "matches") : "";
   }
