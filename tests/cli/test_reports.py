@@ -40,11 +40,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def explain(folder: Path, out: str, *args: str, shell: str = "") -> subprocess.CompletedProcess:
+def explain(folder: Path, out: str, *args: str, shell: str = "", **variables: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "fineline", "run", "--explain", out, "script.py", *args]
     if shell:
         return subprocess.run(f"{' '.join(command)} {shell}", shell=True, cwd=folder, capture_output=True, text=True)
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **variables})
 
 
 def test_json_has_the_calls_the_operators_and_the_way_to_each_break(folder: Path) -> None:
@@ -90,6 +90,11 @@ def test_another_processs_recompiles_have_their_changes(tmp_path: Path) -> None:
     [event] = [event for event in process["functions"][0]["events"] if event["kind"] == "recompile"]
     assert event["reason"] == "way: 'a -> b' -> 'c'"
     assert event["miss"] == {"value": "way", "changes": [{"aspect": "", "before": "'a -> b'", "now": "'c'"}], "file": "", "line": 0}
+
+
+def test_the_cache_of_programs_is_not_used(folder: Path) -> None:
+    assert explain(folder, "out.json", FINELINE_CACHE_DIR=str(folder / "cache")).returncode == 0
+    assert sorted(file.name for file in folder.iterdir()) == ["out.json", "script.py"]
 
 
 @pytest.mark.later
