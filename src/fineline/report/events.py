@@ -98,10 +98,12 @@ class Event:
 
     @property
     def where(self) -> str:
+        """Returns the file and line as one text; "" if there is no place."""
         return f"{self.file}:{self.line}" if self.file else ""
 
     @property
     def stack(self) -> tuple[StackPlace, ...]:
+        """Returns the frames that lead to the place, the outermost first, each with its file, line and function."""
         return self.detail.get("stack", ())
 
     @property
@@ -116,6 +118,7 @@ class Event:
 
     @property
     def next_step(self) -> str:
+        """Returns what to do about it."""
         return REFUSALS[self.id].next_step if self.id in REFUSALS else ""
 
     def as_dict(self) -> dict[str, object]:
