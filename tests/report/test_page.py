@@ -262,7 +262,8 @@ def test_names_and_texts_that_are_not_utf_8_are_shown(tmp_path: Path) -> None:
         told.save(tmp_path / name)
     data = page_data((tmp_path / "report.html").read_text())
     assert [source["path"] for source in data["sources"] if "\\ud800" in str(source["runs"])] == [str(file)]
-    assert json.loads((tmp_path / "report.json").read_text())["tree"]["file"] == str(file)
+    events = json.loads((tmp_path / "report.json").read_text())["events"]
+    assert {event["file"] for event in events if event["kind"] == "break"} == {str(file)}
     assert "step_\\udcff.py" in (tmp_path / "report.txt").read_text()
     assert page_data(html.unescape(told._repr_html_()))["sources"] == data["sources"]
 

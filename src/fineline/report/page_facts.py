@@ -49,7 +49,7 @@ class FunctionReport(NamedTuple):
     numbers: Mapping[str, int]
 
 
-class CauseFacts(TypedDict):
+class ShownCause(TypedDict):
     """Why a frame runs eagerly."""
 
     id: str
@@ -71,11 +71,11 @@ class TreeFacts(TypedDict):
     parent: list[int]
     cause: list[int]
     programs: list[list[int]]
-    causes: list[CauseFacts]
+    causes: list[ShownCause]
     left_out: int
 
 
-class BreakPlace(TypedDict):
+class ShownPlace(TypedDict):
     """A place where a break happened, how often, and how long its eager code ran; ``stack``: the frames that led there."""
 
     at: Place
@@ -95,7 +95,7 @@ class BreakFacts(TypedDict):
     built_in: bool
     times: int
     time: float
-    places: list[BreakPlace]
+    places: list[ShownPlace]
 
 
 class RecompileFacts(TypedDict):
@@ -270,7 +270,7 @@ def _tree(root: Node, programs: Mapping[str, int], lines: SourceLines) -> TreeFa
     return facts
 
 
-def _cause(cause: Cause, lines: SourceLines) -> CauseFacts:
+def _cause(cause: Cause, lines: SourceLines) -> ShownCause:
     at = lines.around(cause.file, cause.line)
     return {"id": cause.id, "reason": cause.reason, "rule": cause.rule, "built_in": cause.built_in, "at": at}
 
@@ -337,7 +337,7 @@ def _break(
     key: tuple[str, str, str, str], places: Mapping[tuple[str, int], list[Event]], seconds: Mapping[Cause, float], lines: SourceLines
 ) -> BreakFacts:
     kind, id, reason, rule = key
-    shown: list[BreakPlace] = []
+    shown: list[ShownPlace] = []
     for (file, line), events in places.items():
         first = events[0]
         spent = [t for cause, t in seconds.items() if (cause.id, cause.reason, cause.file, cause.line) == (id, reason, file, line)]
