@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -267,11 +268,51 @@ def test_light_and_dark(report: Path, open_page: Open) -> None:
         assert brightness(background(page)) < 150
 
 
+def test_nothing_is_said_twice_and_nothing_about_places_that_there_are_not(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    page.click('fieldset button:text("calls")')
+    choose(page, "Tensor.item")
+    told = page.inner_text("#detail")
+    assert "in itself" not in told and "defined at" not in told and told.count("classify.py:") == 1
+    page.click("#tab-breaks")
+    times = [int(cell) for cell in page.locator("#view table >> nth=0 >> tbody td:nth-child(2)").all_inner_texts()]
+    assert page.inner_text("#view p").startswith(f"{len(times)} causes kept code out of the graphs, {sum(times)} times in all.")
+    # The paths of libraries are short in rules, too.
+    assert "site-packages" not in page.inner_text("#view") and "your rule" not in page.inner_text("#view")
+    page.click("#tab-guards")
+    page.locator("#view tbody tr:has(td.where:empty)").first.click()
+    assert page.inner_text("#detail .facts") and "not known" not in page.inner_text("#detail")
+
+
 def test_narrow_windows_need_no_sideways_scrolling(report: Path, open_page: Open) -> None:
     page = open_page(report, width=400, height=800)
     for name in TABS:
         page.click(f"#tab-{name}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400, name
+        for element in ("document.documentElement", "document.getElementById('view')", "document.getElementById('detail')"):
+            assert page.evaluate(f"{element}.scrollWidth <= {element}.clientWidth"), (name, element)
+
+
+def test_a_narrow_window_shows_a_row_with_its_labels_and_the_details_of_it(report: Path, open_page: Open) -> None:
+    page = open_page(report, width=400, height=800)
+    page.click("#tab-guards")
+    page.locator("#view tbody tr").nth(200).click()
+    top = page.evaluate("document.querySelector('#detail h1').getBoundingClientRect().top")
+    assert 0 < top < 800 and page.evaluate("document.documentElement.scrollTop") == 0
+    label = "getComputedStyle(document.querySelector('#view td.number'), '::before').content"
+    edges = page.evaluate("[...document.querySelectorAll('#view th button')].map(head => head.getBoundingClientRect()).map(at => [at.left, at.right])")
+    assert all(right < left for (_, right), (left, _) in itertools.pairwise(edges))
+    assert page.evaluate(label) == '"cost "' and page.inner_text("#view thead").split() == ["cost", "▾", "expression", "program"]
+
+
+def test_texts_of_several_lines_have_one_colour(open_page: Open, tmp_path: Path) -> None:
+    lines = ["def f(x):", '    """Returns in words', '    what is not for all.', '    """', "    return x"]
+    (tmp_path / "f.py").write_text("\n".join(lines))
+    root = Node("f", str(tmp_path / "f.py"), 1, "captured")
+    (tmp_path / "page.html").write_text(render([FunctionReport("f", "", "f: ", "", (root.file, 1), [], [], {}, {}, root, 0.0, {"guards": 0})]))
+    page = open_page(tmp_path / "page.html")
+    assert page.locator("#detail .code .line").all_inner_texts() == [f"{i}\n{line}" for i, line in enumerate(lines, 1)]
+    assert page.locator("#detail .code .string").all_inner_texts() == ['"""Returns in words', "    what is not for all.", '    """']
+    assert page.locator("#detail .code .word").all_inner_texts() == ["def", "return"]
 
 
 def large_tree(frames: int) -> FunctionReport:
