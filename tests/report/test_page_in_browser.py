@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,6 +236,7 @@ def test_breaks_recompiles_guards_graphs_and_timings(report: Path, open_page: Op
     assert "sizes (2, 16, 32) → (2, 24, 32)" in row and "classify.py" in row
     page.click("#tab-guards")
     assert "ns" in page.inner_text("#view tbody tr >> nth=0")
+    assert re.match(r"In a warm call the guards of a program take [\d.]+ [mµ]s to [\d.]+ [mµ]s: less", page.inner_text("#view p"))
     page.fill("#search", "attention.qkv is of type")
     page.click('#view th button:text("expression")')
     assert page.inner_text("#detail h1") == "Classifier.blocks.0.attention.qkv"

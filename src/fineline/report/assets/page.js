@@ -474,9 +474,10 @@
       class: kind, label: text, sort: state.sort === name && sort,
       parts: make("button", { type: "button", "data-key": name, on: { click: () => { state.sort = name; show(); } } }, text, make("span", { "aria-hidden": "true" }, state.sort !== name ? "" : sort === "ascending" ? " ▴" : " ▾")),
     });
-    const checks = fn.programs.filter((program) => program.check >= 0);
+    const checks = fn.programs.map((program) => program.check * 1e6).filter((check) => check >= 0);
     if (checks.length) {
-      view.append(make("p", { class: "quiet" }, `A warm call checks the guards of each program that it runs, here ${checks.map((program) => duration(program.check * 1e6)).slice(0, 8).join(", ")}${checks.length > 8 ? ", …" : ""}: less than the sum, because the core remembers what has not changed.`));
+      const ends = [...new Set([Math.min(...checks), Math.max(...checks)].map(duration))];
+      view.append(make("p", { class: "quiet" }, `In a warm call the guards of a program take ${ends.join(" to ")}: less than the sum of these costs, because the core remembers what has not changed.`));
     } else {
       view.append(make("p", { class: "quiet" }, "Costs are measured by fineline.explain(f)(*args) and fineline run --report."));
     }
@@ -570,7 +571,7 @@
     ["recompiles", "Recompiles", showRecompiles, (fn) => fn.recompiles.length, (fn) => foundRecompiles(fn).length],
     ["guards", "Guards", showGuards, (fn) => fn.numbers.guards, (fn) => foundGuards(fn).length],
     ["graphs", "Graphs", showGraphs, (fn) => graphsOf(fn).length, (fn) => graphsOf(fn).reduce((total, [program]) => total + codeHits(program.code), 0)],
-    ["program", "Program", showProgram, (fn) => fn.programs.length, (fn) => fn.programs.reduce((total, program) => total + codeHits(program.source), 0)],
+    ["program", "Programs", showProgram, (fn) => fn.programs.length, (fn) => fn.programs.reduce((total, program) => total + codeHits(program.source), 0)],
     ["timings", "Timings", showTimings, null, null],
   ];
   function showTabs() {
