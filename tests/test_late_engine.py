@@ -56,7 +56,10 @@ assert callable(fineline.install) and callable(fineline.export) and callable(fin
 new = set(sys.modules) - before
 """
 # What only captures need: other packages, and fineline's own packages.
-HEAVY = ("sympy", "mpmath", "torch.fx.experimental.symbolic_shapes", "torch._functorch._aot_autograd", "torch._dynamo", "torch._inductor", "tomlkit", "rich")
+HEAVY = (
+    "sympy", "mpmath", "torch.fx.experimental.symbolic_shapes", "torch._functorch._aot_autograd", "torch._dynamo", "torch._inductor", "tomlkit", "rich",
+    "jinja2",
+)  # fmt: skip
 ENGINE = (
     "codegen", "interp", "tensor_ops", "objects", "tracing", "symbolic", "frames", "cpython", "fx", "fake", "region.session", "region.region",
     "builtins.handlers",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -53,6 +55,18 @@ def imported(path: Path) -> set[str]:
 
 
 MODULES = {name(path) for path in FILES} | {"fineline._native"}
+
+
+# What others install: PyTorch brings the one, and who has the plugin loaded has the other.
+BROUGHT = {"sympy", "pytest"}
+
+
+def test_what_is_imported_of_others_is_a_dependency() -> None:
+    """Also what is imported late."""
+    found = {module.partition(".")[0] for path in FILES for module in {*imported(path), *late(path).values()}}
+    project = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())["project"]
+    named = {re.split(r"[^\w-]", text)[0] for text in [*project["dependencies"], *project["optional-dependencies"]["numpy"]]}
+    assert found - set(sys.stdlib_module_names) - {"fineline"} - BROUGHT - named == set()
 
 
 def late(path: Path) -> dict[str, str]:

@@ -11,7 +11,10 @@ from fineline.stacks import StackPlace, folded, has_callers, is_library, to_the_
 
 
 def caller() -> str:
-    """Returns ``file:line`` of the code that called into fineline; empty if there is none."""
+    """Returns ``file:line`` of the code that called into fineline; empty if there is none.
+
+    :meta private:
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fineline":
         frame = frame.f_back
@@ -19,7 +22,10 @@ def caller() -> str:
 
 
 class Faces:
-    """Selects the class of an error: fineline's own, or, while `install` is active, a subclass of it and of PyTorch's."""
+    """Selects the class of an error: fineline's own, or, while `install` is active, a subclass of it and of PyTorch's.
+
+    :meta private:
+    """
 
     def __init__(self) -> None:
         self.find: Callable[[type, str | None], type] = lambda cls, id: cls

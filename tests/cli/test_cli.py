@@ -170,6 +170,7 @@ def test_why(project):
         (["run", "none.py"], "can't open file 'none.py'"),
         (["run", "--breaks", "some", "train.py"], "'some' is not one of"),
         (["run", "--explain", "nowhere/out.txt", "train.py"], "there is no folder"),
+        (["run", "--report", "a.html", "--explain", "b.json", "train.py"], "give --report or --explain only once; it was given for a.html, b.json"),
         (["run"], "Missing argument"),
     ],
     ids=str,

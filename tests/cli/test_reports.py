@@ -40,11 +40,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def explain(folder: Path, out: str, *args: str, shell: str = "") -> subprocess.CompletedProcess:
+def explain(folder: Path, out: str, *args: str, shell: str = "", **variables: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "fineline", "run", "--explain", out, "script.py", *args]
     if shell:
         return subprocess.run(f"{' '.join(command)} {shell}", shell=True, cwd=folder, capture_output=True, text=True)
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **variables})
 
 
 def test_json_has_the_calls_the_operators_and_the_way_to_each_break(folder: Path) -> None:
@@ -76,6 +76,25 @@ def test_a_page_covers_all_processes(folder: Path) -> None:
         assert [(found["id"], found["times"], found["time"] > 0) for found in function["breaks"]] == [("FL502", 1, True)]
         assert [guard for program in function["programs"] for guard in guards_of(program) if guard[3] > 0]
         assert len([program for program in function["programs"] if "def forward" in program["code"]]) == 2
+
+
+def test_another_processs_recompiles_have_their_changes(tmp_path: Path) -> None:
+    step = "import torch\nstep = torch.compile(lambda x, way: x * len(way), backend='eager')\nstep(torch.ones(3), 'a -> b')\nstep(torch.ones(3), 'c')\n"
+    (tmp_path / "step.py").write_text(step)
+    (tmp_path / "script.py").write_text("import subprocess, sys; subprocess.run([sys.executable, 'step.py'], check=True)")
+    for out in ("out.html", "out.json"):
+        assert explain(tmp_path, out).returncode == 0
+    [function] = page_data((tmp_path / "out.html").read_text())["functions"]
+    assert [(found["value"], found["changes"]) for found in function["recompiles"]] == [("way", [["", "'a -> b'", "'c'"]])]
+    [process] = json.loads((tmp_path / "out.json").read_text())["processes"]
+    [event] = [event for event in process["functions"][0]["events"] if event["kind"] == "recompile"]
+    assert event["reason"] == "way: 'a -> b' -> 'c'"
+    assert event["miss"] == {"value": "way", "changes": [{"aspect": "", "before": "'a -> b'", "now": "'c'"}], "file": "", "line": 0}
+
+
+def test_the_cache_of_programs_is_not_used(folder: Path) -> None:
+    assert explain(folder, "out.json", FINELINE_CACHE_DIR=str(folder / "cache")).returncode == 0
+    assert sorted(file.name for file in folder.iterdir()) == ["out.json", "script.py"]
 
 
 @pytest.mark.later

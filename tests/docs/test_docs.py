@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import re
 import runpy
 import sys
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 
 import fineline
 from fineline.cli.commands import cli
 from fineline.policy.policy import KEYS
 from fineline.refusals import REFUSALS
+from fineline.report.events import Event
+from fineline.report.explain import Explanation
 from fineline.report.logs import CATEGORIES
 from tests import oracle
 
@@ -58,6 +62,38 @@ def test_reference_uses_each_public_name(name: str) -> None:
 def test_the_page_of_signatures_has_each_public_name() -> None:
     shown = re.findall(r"^\.\. auto\w+:: fineline\.([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.M)
     assert {name for name in shown if "." not in name} == set(fineline.__all__)
+
+
+# A public attribute has a docstring, or a comment that begins with this: with neither it is not on the page.
+DOCUMENTED = re.compile(r"^ *#: .*\n +(?:self\.)?(\w+)", re.M)
+# What users do not need says so in its docstring, and is left out.
+HIDDEN = ":meta private:"
+
+
+def documented(cls: type) -> dict[str, str | None]:
+    """The public attributes of a class with their texts."""
+    texts: dict[str, str | None] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        own = {name: value for name, value in vars(base).items() if callable(value) or isinstance(value, (property, classmethod))}
+        texts |= {name: value.__doc__ for name, value in own.items()}
+        texts |= dict.fromkeys(DOCUMENTED.findall(inspect.getsource(base)), "a comment")
+    return {name: text for name, text in texts.items() if not name.startswith("_")}
+
+
+def test_the_page_of_signatures_has_each_attribute_of_an_explanation_and_no_internal_one() -> None:
+    told = fineline.explain(torch.sin)(torch.ones(3))
+    texts = documented(Explanation)
+    assert {name for name in vars(told) if not name.startswith("_")} <= set(texts), "an attribute without a comment"
+    assert [name for cls in (Explanation, Event, fineline.Policy) for name, text in documented(cls).items() if not text] == []
+    assert {name for name, text in texts.items() if HIDDEN in str(text)} == {"for_page", "graphs_kept", "costs_known"}
+    listed = set(re.findall(r"`\.(\w+)", REFERENCE[REFERENCE.index("An explanation has `.graphs`") :].partition("\n\n")[0]))
+    assert listed <= {*texts, "cause"} - {"for_page", "graphs_kept", "costs_known"}
+
+
+def test_the_page_of_signatures_has_the_errors_alone() -> None:
+    module = fineline.errors
+    shown = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__ and HIDDEN not in str(value.__doc__)]
+    assert len(shown) > 10 and all(isinstance(value, type) and issubclass(value, module.FinelineError) for value in shown)
 
 
 @pytest.mark.parametrize("key", [*KEYS, "reason"])

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fineline.guards.ambient_table import AMBIENT, AmbientTable
 from fineline.guards.evaluate import ReferenceProgram, explain_failure
 from fineline.guards.facts import TENSOR_NAMES, AmbientFacts, TensorFacts, ambient_facts, describe_difference, tensor_facts
+from fineline.report.misses import Change, listed
 from tests.guards.twins import Steps
 
 
@@ -113,7 +114,7 @@ def test_ambient_facts_notice(name: str) -> None:
     assert twins.holds()
     for _ in range(3):
         with SURROUNDINGS[name]():
-            assert name in describe_difference(before, ambient_facts())
+            assert name in listed(describe_difference(before, ambient_facts()))
             assert not twins.holds()
         assert twins.holds()
 
@@ -154,7 +155,7 @@ def test_threads_begin_alike() -> None:
     thread = threading.Thread(target=lambda: found.append(ambient_facts()))
     thread.start()
     thread.join()
-    assert describe_difference(ambient_facts(), found[0]) == ""
+    assert describe_difference(ambient_facts(), found[0]) == ()
 
 
 TENSOR_CHANGES: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -302,26 +303,26 @@ def test_storages_of_every_kind(name: str) -> None:
 def test_differences_are_named() -> None:
     assert len(TENSOR_NAMES) == len(tensor_facts(torch.zeros(1))) and len(AmbientFacts._fields) == len(ambient_facts())
     old, new = tensor_facts(torch.zeros(2, 3)), tensor_facts(torch.zeros(4, 3, dtype=torch.float64))
-    assert describe_difference(old, new) == "dtype torch.float32 -> torch.float64, sizes (2, 3) -> (4, 3)"
-    assert describe_difference(old, old) == ""
+    assert listed(describe_difference(old, new)) == "dtype torch.float32 -> torch.float64, sizes (2, 3) -> (4, 3)"
+    assert describe_difference(old, old) == ()
     any_size = old._replace(sizes=(None, 3), strides=(None, None))
-    assert describe_difference(any_size, tensor_facts(torch.zeros(4, 3))) == ""
-    assert describe_difference(any_size, tensor_facts(torch.zeros(4, 5))) == "sizes (?, 3) -> (4, 5)"
-    assert describe_difference(any_size, tensor_facts(torch.zeros(4))) == "sizes (?, 3) -> (4,), strides (?, ?) -> (1,)"
-    assert describe_difference((1, 2), (1, 3)) == "[1] 2 -> 3"
-    assert describe_difference((1,), (1, 3)) == "1 facts -> 2 facts"
+    assert describe_difference(any_size, tensor_facts(torch.zeros(4, 3))) == ()
+    assert listed(describe_difference(any_size, tensor_facts(torch.zeros(4, 5)))) == "sizes (?, 3) -> (4, 5)"
+    assert listed(describe_difference(any_size, tensor_facts(torch.zeros(4)))) == "sizes (?, 3) -> (4,), strides (?, ?) -> (1,)"
+    assert listed(describe_difference((1, 2), (1, 3))) == "[1] 2 -> 3"
+    assert listed(describe_difference((1,), (1, 3))) == "1 facts -> 2 facts"
 
 
 def test_failures_are_explained() -> None:
     old = tensor_facts(torch.zeros(2))
-    assert explain_failure(("tensor", -1, 0, old), torch.zeros(3)) == "tensor: sizes (2,) -> (3,)"
-    assert explain_failure(("eq", -1, 0, 1), 2) == "eq: 1 -> 2"
-    assert explain_failure(("len", -1, 0, 1), []) == "len: length 1 -> 0"
-    assert explain_failure(("key", 1, 0, "a"), {}) == "key: it is gone"
-    assert explain_failure(("absent", -1, 0, "a"), {"a": 1}) == "absent: 'a' is there now"
-    assert explain_failure(("tensor", -1, 0, old), None) == "tensor: a Tensor -> None"
+    assert listed(explain_failure(("tensor", -1, 0, old), torch.zeros(3))) == "sizes (2,) -> (3,)"
+    assert listed(explain_failure(("eq", -1, 0, 1), 2)) == "1 -> 2"
+    assert listed(explain_failure(("len", -1, 0, 1), [])) == "length 1 -> 0"
+    assert listed(explain_failure(("key", 1, 0, "a"), {})) == "it is gone"
+    assert listed(explain_failure(("absent", -1, 0, "a"), {"a": 1})) == "'a' is there now"
+    assert listed(explain_failure(("tensor", -1, 0, old), None)) == "a Tensor -> None"
     with torch.no_grad():
         facts = ambient_facts()
-    assert explain_failure(("ambient", -1, -1, facts), None).startswith("ambient state: grad_mode False -> True")
+    assert listed(explain_failure(("ambient", -1, -1, facts), None)).startswith("grad_mode False -> True")
     program = ReferenceProgram(1, [("root", 0, -1, 0), ("type", -1, 0, int)], ())
-    assert program.explain(("a",)) == "type: int -> str" and program.explain((1,)) == ""
+    assert program.explain(("a",)) == (Change("", "int", "str"),) and program.explain((1,)) == ()

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fineline.guards.facts import tensor_facts
 from fineline.guards.postfix import BAD, BINARY, MOST, UNARY, Code, run
+from fineline.report.misses import listed
 from tests.guards.twins import Steps, Twins
 
 
@@ -216,10 +217,10 @@ def test_a_relation_is_explained() -> None:
     steps.check("relation", -1, ((("size", x, 0),), code("a 8 eq"), "x.size(0) == 8"))
     steps.check("relation", -1, ((("size", x, 0), ("number", n, -1)), code("a b eq"), "x.size(0) == n"))
     reference = steps.twins(2).reference
-    assert reference.explain((torch.zeros(6), 6)) == "relation: x.size(0) == 8, and it is 6"
-    assert reference.explain((torch.zeros(8), 6)) == "relation: x.size(0) == n, and they are 8, 6"
-    assert reference.explain((torch.zeros(8), "a")) == "relation: x.size(0) == n, and they are 8, 'a'"
-    assert reference.explain(("b", 6)) == "relation: x.size(0) == 8, and it is 'b'"
+    assert listed(reference.explain((torch.zeros(6), 6))) == "x.size(0) == 8, and it is 6"
+    assert listed(reference.explain((torch.zeros(8), 6))) == "x.size(0) == n, and they are 8, 6"
+    assert listed(reference.explain((torch.zeros(8), "a"))) == "x.size(0) == n, and they are 8, 'a'"
+    assert listed(reference.explain(("b", 6))) == "x.size(0) == 8, and it is 'b'"
 
 
 # -- changes ------------------------------------------------------------------------------------------------------------

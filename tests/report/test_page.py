@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import linecache
+import os
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ def test_recompiles_say_what_changed_from_what_to_what() -> None:
     compiled(torch.ones(4))
     [function] = page_facts([fineline.report(compiled).for_page()])["functions"]
     [found, *_] = function["recompiles"]
-    assert (found["value"], found["changes"]) == ("x", [("sizes (3,)", "(4,)")])
+    assert (found["value"], found["changes"]) == ("x", [("sizes", "(3,)", "(4,)")])
 
 
 def test_a_value_that_changed_in_two_ways() -> None:
@@ -153,7 +154,27 @@ def test_a_value_that_changed_in_two_ways() -> None:
     compiled(torch.ones(2, 3, dtype=torch.float64))
     compiled(torch.ones(4, 5, dtype=torch.float64))
     [function] = page_facts([fineline.report(compiled).for_page()])["functions"]
-    assert function["recompiles"][0]["changes"] == [("sizes (2, 3)", "(4, 5)"), ("strides (3, 1)", "(5, 1)")]
+    assert function["recompiles"][0]["changes"] == [("sizes", "(2, 3)", "(4, 5)"), ("strides", "(3, 1)", "(5, 1)")]
+
+
+ODD = "a: b -> c, sizes d -> e (read at"
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    ({ODD: ODD}, {ODD: "f"}, (f"words[{ODD!r}]", [("", repr(ODD), "'f'")])),
+    ({ODD: ODD}, {}, (f"words[{ODD!r}]", [("", "", "it is gone")])),
+])  # fmt: skip
+def test_recompiles_about_texts_that_look_like_a_change(before: dict, after: dict, expected: tuple) -> None:
+    def f(x, words):
+        return x * len(words[ODD]) if ODD in words else x
+
+    compiled = fineline.compile(f, backend="eager")
+    compiled(X, before)
+    compiled(X, after)
+    data = page_facts([fineline.report(compiled).for_page()])
+    [found] = data["functions"][0]["recompiles"]
+    assert (found["value"], found["changes"]) == expected
+    assert found["read"][0] >= 0 and data["sources"][found["read"][0]]["path"] == __file__
 
 
 def test_guards_have_the_users_expression_the_line_and_a_cost() -> None:
@@ -228,6 +249,23 @@ def test_save_writes_a_page_json_or_text(tmp_path: Path) -> None:
     assert (tmp_path / "report.txt").read_text() == f"{told}\n"
     with pytest.raises(FileNotFoundError):
         told.save(tmp_path / "nowhere" / "report.html")
+
+
+def test_names_and_texts_that_are_not_utf_8_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"step_\xff.py")
+    file.write_text('def step(x, name="\\ud800"):\n    fineline.graph_break(name)\n    return x * len(name)\n')
+    module = {"fineline": fineline}
+    exec(compile(file.read_text(), str(file), "exec"), module)
+    told = fineline.explain(module["step"])(X, "\ud801")
+    assert "\udcff" in str(told)
+    for name in ("report.html", "report.json", "report.txt"):
+        told.save(tmp_path / name)
+    data = page_data((tmp_path / "report.html").read_text())
+    assert [source["path"] for source in data["sources"] if "\\ud800" in str(source["runs"])] == [str(file)]
+    events = json.loads((tmp_path / "report.json").read_text())["events"]
+    assert {event["file"] for event in events if event["kind"] == "break"} == {str(file)}
+    assert "step_\\udcff.py" in (tmp_path / "report.txt").read_text()
+    assert page_data(html.unescape(told._repr_html_()))["sources"] == data["sources"]
 
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:

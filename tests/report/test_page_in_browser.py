@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -173,6 +175,55 @@ def test_the_keyboard_alone_is_enough(report: Path, open_page: Open) -> None:
     assert page.locator('#view tr[aria-selected="true"]').count() == 1
 
 
+FOCUSED = "document.activeElement.innerText"
+
+
+def test_the_focus_stays_on_the_control_that_was_pressed(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+
+    def press(key: str = "Enter") -> Any:
+        page.keyboard.press(key)
+        return page.evaluate(FOCUSED)
+
+    page.focus('fieldset button:text("operators")')
+    assert press() == "operators" and page.get_attribute('fieldset button:text("operators")', "aria-pressed") == "true"
+    page.click("#tab-guards")
+    for name, order in (("expression", "ascending"), ("program", "ascending"), ("cost", "descending")):
+        page.focus(f'#view th button:text("{name}")')
+        assert press("Space").strip(" ▴▾") == name
+        assert [head.get_attribute("aria-sort") for head in page.locator("#view th[aria-sort]").all()] == [order]
+        assert page.locator("#view th[aria-sort]").inner_text().strip(" ▴▾") == name
+    page.click("#tab-program")
+    page.focus(".pick button >> nth=1")
+    assert press() == page.inner_text(".pick button >> nth=1") and page.get_attribute(".pick button >> nth=1", "aria-pressed") == "true"
+    page.click("#tab-graphs")
+    page.focus(".pick button >> nth=1")
+    assert press("Space") == page.inner_text(".pick button >> nth=1")
+    # A link of the details is gone when it has led somewhere: what it led to has the focus.
+    page.click("#tab-calls")
+    choose(page, "log_activations")
+    page.focus("#detail dd .link >> nth=0")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.className") == "picture"
+    page.click("#tab-program")
+    page.focus("#detail dd .link >> nth=0")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "view"
+    page.focus("#tab-calls")
+    page.keyboard.press("End")
+    assert page.evaluate("document.activeElement.id") == "tab-timings"
+
+
+def test_space_presses_a_line_of_code(report: Path, open_page: Open) -> None:
+    page = open_page(report, height=300)
+    page.click("#tab-graphs")
+    line = page.locator(".code .line.place").nth(2)
+    line.focus()
+    before = page.evaluate("document.getElementById('view').scrollTop")
+    page.keyboard.press("Space")
+    assert "chosen" in line.get_attribute("class") and page.evaluate("document.getElementById('view').scrollTop") == before
+
+
 def test_breaks_recompiles_guards_graphs_and_timings(report: Path, open_page: Open) -> None:
     page = open_page(report)
     page.click("#tab-breaks")
@@ -185,6 +236,7 @@ def test_breaks_recompiles_guards_graphs_and_timings(report: Path, open_page: Op
     assert "sizes (2, 16, 32) → (2, 24, 32)" in row and "classify.py" in row
     page.click("#tab-guards")
     assert "ns" in page.inner_text("#view tbody tr >> nth=0")
+    assert re.match(r"In a warm call the guards of a program take [\d.]+ [mµ]s to [\d.]+ [mµ]s: less", page.inner_text("#view p"))
     page.fill("#search", "attention.qkv is of type")
     page.click('#view th button:text("expression")')
     assert page.inner_text("#detail h1") == "Classifier.blocks.0.attention.qkv"
@@ -218,11 +270,51 @@ def test_light_and_dark(report: Path, open_page: Open) -> None:
         assert brightness(background(page)) < 150
 
 
+def test_nothing_is_said_twice_and_nothing_about_places_that_there_are_not(report: Path, open_page: Open) -> None:
+    page = open_page(report)
+    page.click('fieldset button:text("calls")')
+    choose(page, "Tensor.item")
+    told = page.inner_text("#detail")
+    assert "in itself" not in told and "defined at" not in told and told.count("classify.py:") == 1
+    page.click("#tab-breaks")
+    times = [int(cell) for cell in page.locator("#view table >> nth=0 >> tbody td:nth-child(2)").all_inner_texts()]
+    assert page.inner_text("#view p").startswith(f"{len(times)} causes kept code out of the graphs, {sum(times)} times in all.")
+    # The paths of libraries are short in rules, too.
+    assert "site-packages" not in page.inner_text("#view") and "your rule" not in page.inner_text("#view")
+    page.click("#tab-guards")
+    page.locator("#view tbody tr:has(td.where:empty)").first.click()
+    assert page.inner_text("#detail .facts") and "not known" not in page.inner_text("#detail")
+
+
 def test_narrow_windows_need_no_sideways_scrolling(report: Path, open_page: Open) -> None:
     page = open_page(report, width=400, height=800)
     for name in TABS:
         page.click(f"#tab-{name}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400, name
+        for element in ("document.documentElement", "document.getElementById('view')", "document.getElementById('detail')"):
+            assert page.evaluate(f"{element}.scrollWidth <= {element}.clientWidth"), (name, element)
+
+
+def test_a_narrow_window_shows_a_row_with_its_labels_and_the_details_of_it(report: Path, open_page: Open) -> None:
+    page = open_page(report, width=400, height=800)
+    page.click("#tab-guards")
+    page.locator("#view tbody tr").nth(200).click()
+    top = page.evaluate("document.querySelector('#detail h1').getBoundingClientRect().top")
+    assert 0 < top < 800 and page.evaluate("document.documentElement.scrollTop") == 0
+    label = "getComputedStyle(document.querySelector('#view td.number'), '::before').content"
+    edges = page.evaluate("[...document.querySelectorAll('#view th button')].map(head => head.getBoundingClientRect()).map(at => [at.left, at.right])")
+    assert all(right < left for (_, right), (left, _) in itertools.pairwise(edges))
+    assert page.evaluate(label) == '"cost "' and page.inner_text("#view thead").split() == ["cost", "▾", "expression", "program"]
+
+
+def test_texts_of_several_lines_have_one_colour(open_page: Open, tmp_path: Path) -> None:
+    lines = ["def f(x):", '    """Returns in words', '    what is not for all.', '    """', "    return x"]
+    (tmp_path / "f.py").write_text("\n".join(lines))
+    root = Node("f", str(tmp_path / "f.py"), 1, "captured")
+    (tmp_path / "page.html").write_text(render([FunctionReport("f", "", "f: ", "", (root.file, 1), [], [], {}, {}, root, 0.0, {"guards": 0})]))
+    page = open_page(tmp_path / "page.html")
+    assert page.locator("#detail .code .line").all_inner_texts() == [f"{i}\n{line}" for i, line in enumerate(lines, 1)]
+    assert page.locator("#detail .code .string").all_inner_texts() == ['"""Returns in words', "    what is not for all.", '    """']
+    assert page.locator("#detail .code .word").all_inner_texts() == ["def", "return"]
 
 
 def large_tree(frames: int) -> FunctionReport:

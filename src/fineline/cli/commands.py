@@ -20,6 +20,13 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
     return [CompletionItem(incomplete, type="file")]
 
 
+def _one(context: click.Context, parameter: click.Parameter, values: tuple[Path, ...]) -> Path | None:
+    """Returns the value of an option that is given at most once, under any of its names."""
+    if len(values) > 1:
+        raise click.UsageError(f"give {' or '.join(parameter.opts)} only once; it was given for {', '.join(map(str, values))}", context)
+    return values[0] if values else None
+
+
 PATH = click.Path(path_type=Path, dir_okay=False)
 POLICY = click.option("--policy", type=PATH, help="TOML file with rules. Default: the nearest pyproject.toml with [tool.fineline].")
 BREAKS = click.option("--breaks", type=click.Choice(["any", "declared", "none"]), help="Which graph breaks are allowed.")
@@ -43,7 +50,8 @@ def cli() -> None:
 @cli.command(context_settings=THEIRS)
 @POLICY
 @click.option(
-    "--report", "--explain", "out", type=PATH, help="Write a report: a page for .html, JSON for .json, otherwise text; - is standard output."
+    "--report", "--explain", "out", type=PATH, multiple=True, callback=_one,
+    help="Write a report: a page for .html, JSON for .json, otherwise text; - is standard output.",
 )
 @BREAKS
 @click.option("--ledger", type=PATH, help="TOML file with the accepted graph breaks, eager stretches and recompiles; a new one is exit status 1.")

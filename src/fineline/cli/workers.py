@@ -34,6 +34,7 @@ from fineline.policy.selector import Selector
 from fineline.region.options import Breaks
 from fineline.report.costs import BreakCost
 from fineline.report.events import LISTENERS, Detail, Event, ShownRule
+from fineline.report.misses import Miss
 from fineline.report.output import write_report
 from fineline.report.programs import KeptProgram
 from fineline.report.streams import STREAMS
@@ -294,6 +295,8 @@ def _packed(event: Event) -> dict[str, object]:
 def _unpacked(facts: Any, counters: dict[int, Counter[ShownRule]]) -> Event:
     known = {name: facts.pop(name) for name in ("kind", "id", "reason", "file", "line", "rule", "region")}
     detail: Detail = {**facts, "stack": tuple([(p["file"], p["line"], p["function"]) for p in facts["stack"]])}
+    if "miss" in facts:
+        detail["miss"] = Miss.from_dict(facts["miss"])
     if known["kind"] == "program":
         program = KeptProgram.from_dict(facts["program"])
         detail = {"program": lambda: program}

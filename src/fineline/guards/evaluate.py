@@ -24,6 +24,7 @@ from fineline.guards.texts import value_text
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.numpy_support import np
+from fineline.report.misses import Change
 
 SOURCELESS = frozenset({"root", "pin", "type_attr", "type_lacks", "distinct", "storages", "ambient", "relation"})
 
@@ -65,11 +66,11 @@ class ReferenceProgram:
                 break
         return tuple(costs)
 
-    def explain(self, roots: tuple) -> str:
-        """Returns one line on the first failing step, empty if all pass."""
+    def explain(self, roots: tuple) -> tuple[Change, ...]:
+        """Returns what the first failing step says has changed; nothing if all pass."""
         registers: dict[int, object] = {}
         index = self._run(roots, registers)
-        return "" if index < 0 else explain_failure(self.steps[index], registers.get(self.steps[index][2]), registers)
+        return () if index < 0 else explain_failure(self.steps[index], registers.get(self.steps[index][2]), registers)
 
     def _run(self, roots: tuple, registers: dict[int, object], steps: tuple[Step, ...] | None = None) -> int:
         if len(roots) != self.n_roots:
@@ -314,51 +315,60 @@ def constant_key(value: Any) -> tuple:
     return (type(value), value)
 
 
-def explain_failure(step: Step, value: object, registers: Mapping[int, object] | None = None) -> str:
+def explain_failure(step: Step, value: object, registers: Mapping[int, object] | None = None) -> tuple[Change, ...]:
     """Returns why ``step`` failed, for the value of its source register (None if it has none) and all registers written before it."""
     op, _, _, payload = step
     match op:
         case "tensor" if is_a(value, torch.Tensor):
-            return f"tensor: {describe_difference(payload, tensor_facts(value))}"
-        case "tensor":
-            return f"tensor: a {class_name(payload)} -> {value_text(value)}"
+            return describe_difference(payload, tensor_facts(value))
         case "ambient":
-            return f"ambient state: {describe_difference(payload, ambient_facts())}"
+            return describe_difference(payload, ambient_facts())
+    return (_change_of(op, payload, value, registers or {}),)
+
+
+def _change_of(op: str, payload: Any, value: object, registers: Mapping[int, object]) -> Change:
+    match op:
+        case "tensor":
+            return Change("", f"a {class_name(payload)}", value_text(value))
         case "is" | "eq" | "set_eq":
-            return f"{op}: {_change(payload, value)}"
+            return _change(payload, value)
         case "type":
-            return f"type: {_change(payload, type(value))}"
+            return _change(payload, type(value))
+        case "weak":
+            return _change(payload(), value)
         case "len" if is_a(value, SIZED):
-            return f"len: length {payload} -> {raw_len(value)}"
+            return Change("length", str(payload), str(raw_len(value)))
         case "keys" if is_a(value, dict):
             old, new = value_text(list(payload)), value_text(list(dict.keys(value)))
-            return f"keys: keys {old} -> {new}" if old != new else f"keys: other objects as keys, {new}"
-        case "key":
-            return "key: it is gone"
+            return Change("keys", old, new) if old != new else _state(f"other objects as keys, {new}")
+        case "key" | "type_attr":
+            return _state("it is gone")
         case "absent":
-            return f"absent: {value_text(payload)} is there now"
-        case "type_attr" | "type_lacks":
-            return f"{op}: {'it is gone' if op == 'type_attr' else 'it is defined now'}"
+            return _state(f"{value_text(payload)} is there now")
+        case "type_lacks":
+            return _state("it is defined now")
         case "function":
-            was = f"function {payload[0].co_qualname}"
-            text = value_text(value)
-            return f"function: {was} -> {text}" if text != was else f"function: other code or defaults of {text}"
+            was, text = f"function {payload[0].co_qualname}", value_text(value)
+            return Change("", was, text) if text != was else _state(f"other code or defaults of {text}")
         case "same":
-            return f"same: which objects are one changed, for {value_text(value)}"
+            return _state(f"which objects are one changed, for {value_text(value)}")
         case "distinct":
-            reg = repeated(payload, registers or {})
-            return f"distinct: which objects are one changed, for {value_text((registers or {}).get(-1 if reg is None else reg))}"
+            reg = repeated(payload, registers)
+            return _state(f"which objects are one changed, for {value_text(registers.get(-1 if reg is None else reg))}")
         case "storages":
-            return "storages: which tensors share memory changed"
-        case "weak":
-            return f"weak: {_change(payload(), value)}"
+            return _state("which tensors share memory changed")
         case "predicate":
-            return f"predicate: no longer true: {payload[1]}; it is {value_text(value)}"
+            return _state(f"no longer true: {payload[1]}; it is {value_text(value)}")
         case "relation":
-            numbers = [_leaf_text(leaf, registers or {}) for leaf in payload[0]]
+            numbers = [_leaf_text(leaf, registers) for leaf in payload[0]]
             found = f", and {'it is' if len(numbers) == 1 else 'they are'} {', '.join(numbers)}" if numbers else ""
-            return f"relation: {payload[2]}{found}"
-    return f"{op}: {value_text(value)} does not have it"
+            return _state(f"{payload[2]}{found}")
+    return _state(f"{value_text(value)} does not have it")
+
+
+def _state(now: str) -> Change:
+    """Returns a change that is told by what there is now."""
+    return Change("", "", now)
 
 
 def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, object]) -> str:
@@ -369,7 +379,7 @@ def _leaf_text(leaf: tuple[str, int, int], registers: Mapping[int, object]) -> s
         return value_text(registers.get(leaf[1]))
 
 
-def _change(before: object, now: object) -> str:
+def _change(before: object, now: object) -> Change:
     """Describes a change from one value to another; if both have the same text, says that they are two objects."""
     old, new = value_text(before), value_text(now)
-    return f"{old} -> {new}" if old != new else f"{old} -> another {new.removeprefix('an ').removeprefix('a ')}"
+    return Change("", old, new if old != new else f"another {new.removeprefix('an ').removeprefix('a ')}")

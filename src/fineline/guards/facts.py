@@ -16,6 +16,7 @@ from torch.utils._device import DeviceContext
 
 from fineline.guards.policy_epoch import RULEBOOK
 from fineline.kinds import is_a
+from fineline.report.misses import Change
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -200,15 +201,15 @@ def _agrees(name: str, expected: Any, found: Any) -> bool:
     return bool(expected == found) or (name == "cls" and expected is None)
 
 
-def describe_difference(old: tuple, new: tuple) -> str:
-    """Names the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``; empty if they agree."""
+def describe_difference(old: tuple, new: tuple) -> tuple[Change, ...]:
+    """Returns the changes at the positions at which two facts differ, e.g. ``sizes (2, 3) -> (4, 3)``."""
     names: tuple[str, ...] = getattr(type(old), "_fields", None) or tuple(f"[{i}]" for i in range(len(old)))
     if len(old) != len(new):
-        return f"{len(old)} facts -> {len(new)} facts"
+        return (Change("", f"{len(old)} facts", f"{len(new)} facts"),)
     differing = [(name, a, b) for name, a, b in zip(names, old, new, strict=True) if not _agrees(name, a, b)]
     # A tensor's other facts determine most of its dispatch keys.
     shown = [part for part in differing if part[0] != "dispatch_keys"] or differing
-    return ", ".join([f"{_IN_WORDS.get(name, name)} {_text(name, a)} -> {_text(name, b)}" for name, a, b in shown])
+    return tuple([Change(_IN_WORDS.get(name, name), _text(name, a), _text(name, b)) for name, a, b in shown])
 
 
 # The names of facts in messages, where they are not those of the fields.

@@ -39,6 +39,7 @@ class Policy:
     """
 
     __slots__ = ("rules",)
+    #: The rules, in their order.
     rules: tuple[Rule, ...]
 
     def __init__(
@@ -64,7 +65,10 @@ class Policy:
 
     @classmethod
     def of(cls, rules: tuple[Rule, ...]) -> Self:
-        """Returns a policy of existing rules."""
+        """Returns a policy of existing rules.
+
+        :meta private:
+        """
         made = object.__new__(cls)
         object.__setattr__(made, "rules", rules)
         return made

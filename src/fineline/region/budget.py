@@ -20,6 +20,7 @@ from fineline.region.descriptions import describe_miss, subject
 from fineline.region.entry_point import EntryPoint
 from fineline.region.options import Options
 from fineline.region.reports import Reports
+from fineline.report.misses import Miss
 from fineline.tensor_ops.user_modes import watching
 
 log = logging.getLogger("fineline")
@@ -39,7 +40,7 @@ class Misses:
     def forget(self) -> None:
         self._guards.clear()
 
-    def explain(self, entry_point: EntryPoint, args: tuple, kwargs: dict, made: int) -> str:
+    def explain(self, entry_point: EntryPoint, args: tuple, kwargs: dict, made: int) -> Miss:
         """Counts a miss; returns why the call fits no program at ``entry_point``. ``made``: programs that the region has made."""
         found = entry_point.failing(args, kwargs)
         if found is not None:
@@ -47,8 +48,8 @@ class Misses:
             return describe_miss(*found, (*args, *kwargs.values()))
         if not entry_point.segments:
             given_up = "its programs were given up when some of the code was found to run better eagerly"
-            return given_up if made else "no program has been made yet"
-        return "the call's arguments are given in another way"
+            return Miss.without_guard(given_up if made else "no program has been made yet")
+        return Miss.without_guard("the call's arguments are given in another way")
 
     @property
     def most_frequent(self) -> str:
@@ -95,7 +96,7 @@ class Budget:
         if self.may_drop_programs:
             self._starts, self._uncounted = self._starts + 1, self.programs
 
-    def why_missed(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> str:
+    def why_missed(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> Miss:
         """Counts a miss; returns why the call fits no program at ``entry_point``."""
         return self._misses.explain(entry_point, args, kwargs, self.programs)
 

@@ -20,6 +20,7 @@ from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
 from fineline.report.costs import ProgramWeight
+from fineline.report.misses import Change, Miss
 from fineline.report.programs import GraphCode, Guard, KeptProgram, Measures
 from fineline.stacks import StackPlace, to_the_user
 
@@ -35,7 +36,7 @@ _MOST_OF_VALUE, _MOST_NAMES = 120, 5
 def guard_at(segment: ResidualProgram, at: int) -> Guard:
     op, _, _, payload = segment.steps[at]
     name = payload.text if op == "relation" else _subject(segment, at)
-    return Guard(name, _claim(segment, op, payload, at), _place(segment, at))
+    return Guard(name, _claim(segment, op, payload, at), "{}:{}".format(*place) if (place := _place(segment, at)) else "")
 
 
 def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
@@ -69,31 +70,30 @@ def _code_of(graph: GraphModule | None) -> GraphCode:
     return GraphCode(graph.code, [(name, part.code) for name, part in graph.named_modules() if name and is_a(part, GraphModule)])
 
 
-def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> str:
+def describe_miss(segment: ResidualProgram, at: int, roots: tuple) -> Miss:
     """Describes the guard that a call failed: the user's expression, its value then and now, and where it is read."""
-    reference = ReferenceProgram(len(roots), segment.steps[: at + 1], ())
-    _, _, change = reference.explain(roots).partition(": ")
-    change = _of_sources(segment, at) or change or "changed"
-    return f"{_subject(segment, at)}: {change}{_read_at(segment, at)}"
+    of_sources = _of_sources(segment, at)
+    changes = (of_sources,) if of_sources is not None else ReferenceProgram(len(roots), segment.steps[: at + 1], ()).explain(roots)
+    return Miss(_subject(segment, at), changes or (Change("", "", "changed"),), *(_place(segment, at) or ()))
 
 
-def _of_sources(segment: ResidualProgram, at: int) -> str:
-    """Describes the change behind a failed guard on several sources or on an absent attribute; "" for other guards."""
+def _of_sources(segment: ResidualProgram, at: int) -> Change | None:
+    """Returns the change behind a failed guard on several sources or on an absent attribute; None for other guards."""
     op, _, _, payload = segment.steps[at]
     sources = segment.reads.sources
     if op == "same":
-        return f"the same object as {sources[payload].text()} -> another object"
+        return Change("", f"the same object as {sources[payload].text()}", "another object")
     if op == "distinct":
         ones, others = payload
         texts = [sources[reg].text() for reg in (*ones[1:], *others)]
         if len(ones) == 1 or len(texts) == 1:
-            return f"an object of its own -> the same object as {texts[0] if len(texts) == 1 else 'one of ' + _listed(texts)}"
-        return f"different objects, as are {_listed(texts)} -> two of them are one"
+            return Change("", "an object of its own", f"the same object as {texts[0] if len(texts) == 1 else 'one of ' + _listed(texts)}")
+        return Change("", f"different objects, as are {_listed(texts)}", "two of them are one")
     if op == "absent" and _lacks_attribute(segment, at):
-        return "it is there now"
+        return Change("", "", "it is there now")
     if op == "storages":
-        return f"which of {_listed([sources[reg].text() for reg in payload[0]])} share memory has changed"
-    return ""
+        return Change("", "", f"which of {_listed([sources[reg].text() for reg in payload[0]])} share memory has changed")
+    return None
 
 
 def _listed(texts: list[str]) -> str:
@@ -104,7 +104,8 @@ def _listed(texts: list[str]) -> str:
 
 def subject(segment: ResidualProgram, at: int) -> str:
     """Returns the user's expression that guard number ``at`` is about, and where it is read."""
-    return _subject(segment, at) + _read_at(segment, at)
+    place = _place(segment, at)
+    return _subject(segment, at) + (" (read at {}:{})".format(*place) if place is not None else "")
 
 
 def _subject(segment: ResidualProgram, at: int) -> str:
@@ -128,17 +129,12 @@ def _lacks_attribute(segment: ResidualProgram, at: int) -> bool:
     return op == "absent" and src is not None and src.op == "dict" and type(payload) is str
 
 
-def _place(segment: ResidualProgram, at: int) -> str:
+def _place(segment: ResidualProgram, at: int) -> tuple[str, int] | None:
     place = segment.reads.place(at)
     if place is None or is_own(place[0].code):
-        return ""
+        return None
     info, ip = place
-    return f"{info.code.co_filename}:{info.lines[max(ip - 1, 0)]}"
-
-
-def _read_at(segment: ResidualProgram, at: int) -> str:
-    place = _place(segment, at)
-    return f" (read at {place})" if place else ""
+    return info.code.co_filename, info.lines[max(ip - 1, 0)]
 
 
 def _claim(segment: ResidualProgram, op: str, payload: Any, at: int) -> str:

@@ -387,12 +387,12 @@ class Region:
 
     def _report_recompile(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> None:
         """Reports that a call is captured again, and why, to listeners and the user's callback; raises if that is an error."""
-        why = self.budget.why_missed(entry_point, args, kwargs)
+        miss = self.budget.why_missed(entry_point, args, kwargs)
         if self.options.error_on_recompile:
-            raise Recompiled(why, id="FL109", **self.reports.position(entry_point))
-        self.reports.note_at(entry_point, "recompile", "FL407", why)
+            raise Recompiled(str(miss), id="FL109", **self.reports.position(entry_point))
+        self.reports.note_recompile(entry_point, miss)
         if self.options.guard_fail_fn is not None:
-            self.options.guard_fail_fn(GuardFailure(why, getattr(self.fn, "__code__", None)))
+            self.options.guard_fail_fn(GuardFailure(str(miss), getattr(self.fn, "__code__", None)))
 
     def count_program(self, entry_point: EntryPoint) -> None:
         """Counts the newest program at ``entry_point`` against the limit.

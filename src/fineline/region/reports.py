@@ -14,6 +14,7 @@ from fineline.region.entry_point import EntryPoint
 from fineline.region.watch import Watch
 from fineline.report.events import LISTENERS, Detail, Event, ShownRule
 from fineline.report.logs import LOGS
+from fineline.report.misses import Miss
 from fineline.stacks import StackPlace, to_the_user
 
 # At most so many events are kept; listeners get all.
@@ -59,6 +60,10 @@ class Reports:
     def note_at(self, entry_point: EntryPoint, kind: str, error: str, reason: str) -> None:
         """Reports something about the code that starts at ``entry_point``."""
         self.note(Event(kind, error, reason, *self.place_at(entry_point), detail={"stack": self._stack(entry_point)}))
+
+    def note_recompile(self, entry_point: EntryPoint, miss: Miss) -> None:
+        """Reports that a call is captured again from ``entry_point`` on, because it fits no program there."""
+        self.note(Event("recompile", "FL407", str(miss), *self.place_at(entry_point), detail={"stack": self._stack(entry_point), "miss": miss}))
 
     def note_disabled(self, rule: Rule, reason: str) -> None:
         """Reports a call in a block in which a user's ``rule`` disables captures."""

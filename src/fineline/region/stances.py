@@ -39,8 +39,8 @@ class Stances:
             if region.eager.refusal is not None:
                 return eagerly
             rule = 'set_stance("fail_on_recompile")' + (f" at {stance.place}" if stance.place else "")
-            why = region.budget.why_missed(entry_point, args, kwargs)
-            raise Recompiled(why, where=region.reports.where, rule=rule, stack=call_stack(region.fn, None))
+            miss = region.budget.why_missed(entry_point, args, kwargs)
+            raise Recompiled(str(miss), where=region.reports.where, rule=rule, stack=call_stack(region.fn, None))
         if entry_point is not region.entry:
             return None
         if stance.backend is not None:

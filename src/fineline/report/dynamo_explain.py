@@ -36,14 +36,17 @@ class FamiliarNames:
 
     @property
     def graph_count(self) -> int:
+        """Returns the number of graphs."""
         return len(self.graphs)
 
     @property
     def graph_break_count(self) -> int:
+        """Returns the number of graph breaks."""
         return len(self.breaks)
 
     @property
     def break_reasons(self) -> list[BreakReason]:
+        """Returns the reason and the frames of each graph break."""
         return [BreakReason(event.reason, _stack(event)) for event in self.breaks]
 
     @property
@@ -53,14 +56,17 @@ class FamiliarNames:
 
     @property
     def op_count(self) -> int:
+        """Returns the number of functions that the graphs call."""
         return sum(map(len, self.ops_per_graph))
 
     @property
     def out_guards(self) -> list[str]:
+        """Returns the guards of all programs in words."""
         return self.guards
 
     @property
     def compile_times(self) -> str:
+        """Returns the duration of the explained call, as text."""
         return f"Function, Runtimes (s)\ncapture and first run, {self.seconds:.4f}"
 
 

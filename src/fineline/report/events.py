@@ -9,6 +9,7 @@ from typing import Protocol, TypedDict
 
 from fineline.refusals import REFUSALS
 from fineline.report.costs import BreakCost
+from fineline.report.misses import Miss
 from fineline.report.programs import GiveProgram
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace
@@ -54,6 +55,8 @@ class Detail(TypedDict, total=False):
     # The number of a graph's operators, and the file and line of each.
     ops: int
     places: Sequence[tuple[str, int]]
+    # Why a call that is captured again fitted no program.
+    miss: Miss
     # A function that returns a program.
     program: GiveProgram
     # How often each rule has decided something in a region.
@@ -95,10 +98,12 @@ class Event:
 
     @property
     def where(self) -> str:
+        """Returns the file and line as one text; "" if there is no place."""
         return f"{self.file}:{self.line}" if self.file else ""
 
     @property
     def stack(self) -> tuple[StackPlace, ...]:
+        """Returns the frames that lead to the place, the outermost first, each with its file, line and function."""
         return self.detail.get("stack", ())
 
     @property
@@ -113,6 +118,7 @@ class Event:
 
     @property
     def next_step(self) -> str:
+        """Returns what to do about it."""
         return REFUSALS[self.id].next_step if self.id in REFUSALS else ""
 
     def as_dict(self) -> dict[str, object]:
@@ -122,7 +128,8 @@ class Event:
             "function": self.function, "next": self.next_step,
             "stack": [{"file": file, "line": line, "function": name} for file, line, name in self.stack],
         }  # fmt: skip
-        return {**known, **more, **{key: value for key, value in self.detail.items() if key in ("ops", "places", "built_in")}}
+        miss = {"miss": self.detail["miss"].as_dict()} if "miss" in self.detail else {}
+        return {**known, **more, **miss, **{key: value for key, value in self.detail.items() if key in ("ops", "places", "built_in")}}
 
     def __repr__(self) -> str:
         place = f" at {self.where}" if self.file else ""

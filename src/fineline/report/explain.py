@@ -45,27 +45,31 @@ class Explanation(FamiliarNames):
         rules: Mapping[ShownRule, int] = MappingProxyType({}), marks: Sequence[ShownRule] = (), tree: Node | None = None,
         seconds: float = 0.0, place: tuple[str, int] = ("", 0), costs: Sequence[BreakCost] = (),
     ) -> None:  # fmt: skip
+        #: The name of the function.
         self.name = name
+        #: What happened, in its order.
         self.events = events
+        #: The graphs that an explained call has captured; a report has none.
         self.graphs = graphs
-        # The programs with their guards and costs.
+        #: The programs with their guards and costs.
         self.kept = kept
-        # Operators of the dispatcher that ran in the call, each once: see report/operator_counter.py.
+        #: Whether the operators that ran were counted.
         self.counted = ran is not None
         recorded = {"captured": self.operators, "eager": self.eager_operators, "skipped": None}
+        #: The number of operators by outcome: "captured", "eager", "skipped".
         self.ran: Mapping[str, int | None] = recorded if ran is None else {kind: ran.get(kind, 0) for kind in recorded}
 
-        # Each rule, and each mark that fired, with its count; the rules of a policy even if they never matched.
+        #: Each rule, and each mark that fired, with its count; the rules of a policy even if they never matched.
         self.rules = rules
-        # The marks in the process that did not fire.
+        #: The marks in the process that did not fire.
         self.unmatched_marks = list(marks)
-        # The calls, each with its colour; None if they were not recorded.
+        #: The calls, each with its colour; None if they were not recorded.
         self.tree = tree
-        # The duration of the capture, with the call in it.
+        #: The duration of the capture in seconds, with the call in it.
         self.seconds = seconds
-        # What each graph break has cost, in their order, if that was measured: in an explained call, and under ``fineline run --report``.
+        #: What each graph break has cost, in their order, if that was measured: in an explained call, and under ``fineline run --report``.
         self.costs = list(costs)
-        # Where the function is defined.
+        #: The file and line where the function is defined.
         self.place = (tree.file, tree.line) if tree is not None else place
 
     @property
@@ -95,6 +99,7 @@ class Explanation(FamiliarNames):
 
     @property
     def breaks(self) -> list[Event]:
+        """Returns the graph breaks."""
         return [e for e in self.events if e.kind == "break"]
 
     @property
@@ -108,6 +113,7 @@ class Explanation(FamiliarNames):
 
     @property
     def recompiles(self) -> list[Event]:
+        """Returns the calls that were captured again because they fitted no program."""
         return [e for e in self.events if e.kind == "recompile"]
 
     @property
@@ -167,11 +173,18 @@ class Explanation(FamiliarNames):
 
     @property
     def graphs_kept(self) -> list[Event]:
+        """Returns the events of graphs.
+
+        :meta private:
+        """
         return [e for e in self.events if e.kind == "graph"]
 
     @property
     def costs_known(self) -> bool:
-        """Returns whether the costs of the graph breaks have been measured."""
+        """Returns whether the costs of the graph breaks have been measured.
+
+        :meta private:
+        """
         return bool(self.costs) or not self.breaks
 
     def _section(self, title: str, events: list[Event]) -> list[str]:
@@ -221,7 +234,10 @@ class Explanation(FamiliarNames):
         write_report(Path(path), [self.for_page()], self.as_dict)
 
     def for_page(self, process: str = "") -> FunctionReport:
-        """Returns what a page shows. ``process``: that in which the function was called; "" for the first."""
+        """Returns what a page shows. ``process``: that in which the function was called; "" for the first.
+
+        :meta private:
+        """
         numbers = {
             "graphs": len(self.graphs_kept), "operators": self.operators, "eager": self.eager_operators, "breaks": len(self.breaks),
             "recompiles": len(self.recompiles), "guards": len(self.guards),

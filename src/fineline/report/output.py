@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fineline.import_thread import LateModule
 from fineline.report.page_facts import FunctionReport
-from fineline.report.streams import write_text
+from fineline.report.streams import encodable, write_text
 
 if TYPE_CHECKING:
     from fineline.report import page
@@ -31,7 +31,7 @@ def write_report(path: Path, reports: Sequence[FunctionReport], facts: Callable[
 
 def shown_in_notebook(report: FunctionReport) -> str:
     """Returns the HTML by which a notebook shows the page of a function."""
-    return page.frame(page.page([report]))
+    return encodable(page.frame(page.page([report])))
 
 
 def _text(reports: Sequence[FunctionReport]) -> str:

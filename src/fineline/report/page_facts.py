@@ -10,6 +10,7 @@ from typing import NamedTuple, TypedDict
 
 from fineline.refusals import REFUSALS
 from fineline.report.events import Event, ShownRule
+from fineline.report.misses import Change
 from fineline.report.programs import UNKNOWN, KeptProgram
 from fineline.report.source_lines import NOWHERE, Place, SourceLines, SourceText
 from fineline.report.tree import Cause, Node
@@ -23,9 +24,6 @@ BREAKS = {
 }  # fmt: skip
 # A page shows the most expensive frames of a tree that has more.
 MOST_FRAMES = 20_000
-# The text of a recompile: the value, its changes, the line that reads it; and what is between two changes.
-_CHANGE = re.compile(r"(?P<value>.+?): (?P<changes>.+? -> .+?)(?: \(read at (?P<place>.+:\d+)\))?")
-_NEXT_CHANGE = re.compile(r", (?=[a-z_]+(?: [a-z]+)? .+ -> )")
 # The end of a line of a graph's code that lets go of values, which a reader need not see.
 _LETS_GO = re.compile(r";  (?:\w+ = )+None$", re.M)
 # A line of a graph's code that is an operator: not a return, nor the read of a constant.
@@ -51,7 +49,7 @@ class FunctionReport(NamedTuple):
     numbers: Mapping[str, int]
 
 
-class CauseFacts(TypedDict):
+class ShownCause(TypedDict):
     """Why a frame runs eagerly."""
 
     id: str
@@ -73,11 +71,11 @@ class TreeFacts(TypedDict):
     parent: list[int]
     cause: list[int]
     programs: list[list[int]]
-    causes: list[CauseFacts]
+    causes: list[ShownCause]
     left_out: int
 
 
-class BreakPlace(TypedDict):
+class ShownPlace(TypedDict):
     """A place where a break happened, how often, and how long its eager code ran; ``stack``: the frames that led there."""
 
     at: Place
@@ -97,15 +95,15 @@ class BreakFacts(TypedDict):
     built_in: bool
     times: int
     time: float
-    places: list[BreakPlace]
+    places: list[ShownPlace]
 
 
 class RecompileFacts(TypedDict):
-    """A recompile: the value that changed, from what to what, and the line that reads it."""
+    """A recompile: the value that changed, from what to what, and the line that reads it; each change is a list of its fields."""
 
     text: str
     value: str
-    changes: list[tuple[str, str]]
+    changes: list[Change]
     at: Place
     read: Place
 
@@ -272,7 +270,7 @@ def _tree(root: Node, programs: Mapping[str, int], lines: SourceLines) -> TreeFa
     return facts
 
 
-def _cause(cause: Cause, lines: SourceLines) -> CauseFacts:
+def _cause(cause: Cause, lines: SourceLines) -> ShownCause:
     at = lines.around(cause.file, cause.line)
     return {"id": cause.id, "reason": cause.reason, "rule": cause.rule, "built_in": cause.built_in, "at": at}
 
@@ -339,7 +337,7 @@ def _break(
     key: tuple[str, str, str, str], places: Mapping[tuple[str, int], list[Event]], seconds: Mapping[Cause, float], lines: SourceLines
 ) -> BreakFacts:
     kind, id, reason, rule = key
-    shown: list[BreakPlace] = []
+    shown: list[ShownPlace] = []
     for (file, line), events in places.items():
         first = events[0]
         spent = [t for cause, t in seconds.items() if (cause.id, cause.reason, cause.file, cause.line) == (id, reason, file, line)]
@@ -355,14 +353,9 @@ def _break(
 
 
 def _recompile(event: Event, lines: SourceLines) -> RecompileFacts:
-    found = _CHANGE.fullmatch(event.reason)
-    parts = found.groupdict("") if found is not None else dict.fromkeys(("value", "changes", "place"), "")
-    file, _, line = parts["place"].rpartition(":")
-    changes = [change.partition(" -> ") for change in _NEXT_CHANGE.split(parts["changes"]) if change]
-    return {
-        "text": event.reason, "value": parts["value"], "changes": [(before, after) for before, _, after in changes],
-        "at": lines.around(event.file, event.line), "read": lines.around(file, int(line or 0)),
-    }  # fmt: skip
+    miss = event.detail["miss"]
+    at, read = lines.around(event.file, event.line), lines.around(miss.file, miss.line)
+    return {"text": event.reason, "value": miss.value, "changes": list(miss.changes), "at": at, "read": read}
 
 
 # -- programs ------------------------------------------------------------------------------------------------------------

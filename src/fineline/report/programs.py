@@ -35,14 +35,6 @@ class Measures(NamedTuple):
     check: float
 
 
-class GuardFacts(TypedDict):
-    """A guard, for JSON."""
-
-    name: str
-    claim: str
-    where: str
-
-
 class MeasuresFacts(TypedDict):
     """The costs of a program, for JSON."""
 
@@ -61,7 +53,7 @@ class ProgramFacts(TypedDict):
     parts: list[tuple[str, str]]
     operators: int
     places: list[tuple[str, int]]
-    guards: list[GuardFacts]
+    guards: list[dict[str, str]]
     measures: MeasuresFacts | None
 
 
@@ -95,7 +87,7 @@ class KeptProgram(NamedTuple):
         return {
             "source": self.source, "code": code, "parts": list(parts), "operators": self.operators,
             "places": [(file, line) for file, line in self.places],
-            "guards": [{"name": name, "claim": claim, "where": where} for name, claim, where in self.guards], "measures": measures,
+            "guards": [guard._asdict() for guard in self.guards], "measures": measures,
         }  # fmt: skip
 
     @classmethod

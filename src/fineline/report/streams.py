@@ -13,8 +13,14 @@ from types import MappingProxyType
 STREAMS: Mapping[str, int] = MappingProxyType({"-": 1, "/dev/stdout": 1, "/dev/stderr": 2})
 
 
+def encodable(text: str) -> str:
+    """Returns a text with escapes in place of lone surrogates, such as those of a path that is not UTF-8. In JSON an escape is read as the character."""
+    return text.encode("utf-8", errors="backslashreplace").decode("utf-8")
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes to a file or a stream."""
+    text = encodable(text)
     stream = STREAMS.get(str(path))
     if stream is None:
         path.write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@
   const KINDS = [
     { name: "captured", glyph: "", tells: "traced into; its operators are in a graph" },
     { name: "opaque", glyph: "▣", tells: "one call in a graph; its code is not looked into" },
-    { name: "eager by rule", glyph: "§", tells: "runs in Python, because you declared it" },
+    { name: "eager by rule", glyph: "§", tells: "runs in Python, because a rule or mark says so" },
     { name: "eager for a reason", glyph: "!", tells: "runs in Python, because it cannot be captured" },
     { name: "constant", glyph: "=", tells: "ran at capture; its result is a constant" },
   ];
@@ -30,8 +30,23 @@
     element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
     return element;
   }
+  // Whether a key presses what has the focus, as it does a button; then the key does nothing else.
+  function presses(event) {
+    const pressed = event.key === "Enter" || event.key === " ";
+    if (pressed) event.preventDefault();
+    return pressed;
+  }
+  // Makes elements anew, and keeps the focus: on the element with the same key, or else on one that shows the result.
+  function keepFocus(renew, result) {
+    const before = document.activeElement;
+    renew();
+    if (before === document.body || before.isConnected) return;
+    const same = before.dataset.key && document.querySelector(`[data-key="${before.dataset.key}"]`);
+    (same || result()).focus({ preventScroll: true });
+  }
   const link = (text, run) => make("button", { class: "link", type: "button", on: { click: run } }, text);
-  const plural = (n, noun, several = `${noun}s`) => `${n.toLocaleString("en")} ${n === 1 ? noun : several}`;
+  const grouped = (n) => n.toLocaleString("en");
+  const plural = (n, noun, several = `${noun}s`) => `${grouped(n)} ${n === 1 ? noun : several}`;
 
   function duration(microseconds) {
     if (microseconds >= 1e6) return `${(microseconds / 1e6).toFixed(2)} s`;
@@ -51,33 +66,41 @@
   const brief = (place) => (fileOf(place) ? `${fileOf(place).name.split(/[\\/]/).pop()}:${place[1]}` : "");
   const placeText = (place) => make("code", { title: fullPlace(place) }, where(place));
   const fullPlace = (place) => (fileOf(place) ? `${fileOf(place).path}:${place[1]}` : "");
+  // A rule's text, with the paths of libraries as they are shown elsewhere.
+  const ruleText = (rule) => make("code", { title: rule }, rule.replace(/\/\S*\/(?:site|dist)-packages\//g, ""));
   const matches = (...texts) => {
     const text = texts.join("\n").toLowerCase();
     return state.words.every((word) => text.includes(word));
   };
 
   // -- code ---------------------------------------------------------------------------------------------------------
-  const TOKENS = /("""[^]*?"""|'''[^]*?'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(#.*)|\b(def|class|return|if|elif|else|for|while|in|is|not|and|or|with|as|try|except|finally|raise|import|from|lambda|None|True|False|yield|pass|break|continue|assert|global|nonlocal|del|async|await|self)\b|\b(\d[\w.]*)\b/g;
+  const TOKENS = /("""[^]*?"""|'''[^]*?'''|"""|'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(#.*)|\b(def|class|return|if|elif|else|for|while|in|is|not|and|or|with|as|try|except|finally|raise|import|from|lambda|None|True|False|yield|pass|break|continue|assert|global|nonlocal|del|async|await|self)\b|\b(\d[\w.]*)\b/g;
   const CLASSES = ["string", "comment", "word", "digits"];
-  function coloured(text) {
-    const parts = [];
+  // The parts of each of some lines that follow each other, of which the first may begin inside of a string.
+  function coloured(lines) {
+    const whole = lines.join("\n");
+    if (lines.length > 1 && (whole.match(/"""|'''/g) || []).length % 2) return lines.map((line) => coloured([line])[0]);
+    const found = [[]];
+    const add = (text, kind) => text.split("\n").forEach((part, i) => {
+      if (i) found.push([]);
+      if (part) found[found.length - 1].push(kind ? make("span", { class: kind }, part) : part);
+    });
     let from = 0;
-    for (const match of text.matchAll(TOKENS)) {
-      if (match.index > from) parts.push(text.slice(from, match.index));
-      const kind = CLASSES[[1, 2, 3, 4].findIndex((group) => match[group] !== undefined)];
-      parts.push(make("span", { class: kind }, match[0]));
+    for (const match of whole.matchAll(TOKENS)) {
+      add(whole.slice(from, match.index));
+      add(match[0], CLASSES[[1, 2, 3, 4].findIndex((group) => match[group] !== undefined)]);
       from = match.index + match[0].length;
     }
-    parts.push(text.slice(from));
-    return parts;
+    add(whole.slice(from));
+    return found;
   }
-  function codeLine(number, text, { chosen, place, hit, run } = {}) {
+  function codeLine(number, parts, { chosen, place, hit, run } = {}) {
     const shown = place && fileOf(place) ? make("span", { title: fullPlace(place) }, brief(place)) : make("span");
     const classes = ["line", chosen && "chosen", run && "place", hit && "hit"].filter(Boolean).join(" ");
-    const line = make("div", { class: classes, tabindex: run ? 0 : null, role: run ? "button" : null }, make("span", {}, String(number)), make("span", {}, coloured(text) ), shown);
+    const line = make("div", { class: classes, tabindex: run ? 0 : null, role: run ? "button" : null }, make("span", {}, String(number)), make("span", {}, parts), shown);
     if (run) {
       line.addEventListener("click", run);
-      line.addEventListener("keydown", (event) => event.key === "Enter" && run());
+      line.addEventListener("keydown", (event) => presses(event) && run());
     }
     return line;
   }
@@ -94,8 +117,11 @@
   function sourceAround(place, chosen, before = 3, after = 3) {
     const file = fileOf(place);
     const lines = file ? linesOf(file, place[1] - before, place[1] + after) : [];
-    if (!lines.length) return make("p", { class: "quiet" }, "The source lines are not known.");
-    return make("div", { class: "code" }, lines.map(([number, text]) => codeLine(number, text, { chosen: chosen.includes(number) })));
+    return lines.length ? source(lines, chosen) : make("p", { class: "quiet" }, "The source lines are not known.");
+  }
+  function source(lines, chosen) {
+    const parts = coloured(lines.map(([, text]) => text));
+    return make("div", { class: "code" }, lines.map(([number], i) => codeLine(number, parts[i], { chosen: chosen.includes(number) })));
   }
   // The lines of a function: from its first one as far as they are known without a gap, and not less indented.
   function functionLines(place) {
@@ -118,7 +144,7 @@
   function sourceOfFunction(place, chosen) {
     const lines = functionLines(place);
     if (!lines.length) return make("p", { class: "quiet" }, fileOf(place) ? "The source lines are not known." : "It has no source lines.");
-    return make("div", { class: "code" }, lines.map(([number, text]) => codeLine(number, text, { chosen: chosen.includes(number) })));
+    return source(lines, chosen);
   }
 
   // -- the tree of calls --------------------------------------------------------------------------------------------
@@ -199,6 +225,7 @@
       element.dataset.frame = i;
       if (box.many > 1) {
         element.className = "frame many";
+        element.setAttribute("role", "none");
         element.title = `${plural(box.many, "frame")}, each too narrow to draw: enlarge ${fn.tree.name[fn.tree.parent[i]]} by a double click or with Enter`;
         element.dataset.frame = fn.tree.parent[i];
         if (box.width > 14) element.textContent = "⋯";
@@ -220,10 +247,12 @@
     picture.style.height = `${(deepest + 1) * ROW}px`;
     if (byId(`frame${state.selected}`)) picture.setAttribute("aria-activedescendant", `frame${state.selected}`);
   }
+  // A total with the part of it that belongs to the frame itself, if that is not all.
+  const ownPart = (total, own, text, them) => (own === total ? text(total) : `${text(total)}, ${text(own)} of ${them} in itself`);
   function amount(fn, i) {
     const { totals } = grown(fn);
     const parts = [plural(totals.operators[i], "operator")];
-    if (totals.time[0] > 0) parts.unshift(`${duration(totals.time[i])}, ${duration(fn.tree.time[i])} of it in itself`);
+    if (totals.time[0] > 0) parts.unshift(ownPart(totals.time[i], fn.tree.time[i], duration, "it"));
     return parts.join("; ");
   }
   function selectFrame(i, enlarge = false) {
@@ -241,7 +270,7 @@
         drawPicture(fn, picture);
       }
     }
-    showFrame(fn, i);
+    keepFocus(() => showFrame(fn, i), () => picture);
   }
   function pictureKey(event) {
     const fn = state.fn, { children } = grown(fn), { parent } = fn.tree, i = state.selected;
@@ -272,10 +301,10 @@
     view.append(
       make("div", { class: "bar" },
         make("fieldset", { "aria-label": "Width" }, choices.map(([name, text]) =>
-          make("button", { type: "button", "aria-pressed": String(name === pressed), on: { click: () => { state.measure = name; show(); } } }, text))),
+          make("button", { type: "button", "data-key": name, "aria-pressed": String(name === pressed), on: { click: () => { state.measure = name; show(); } } }, text))),
         make("ul", { class: "legend" }, KINDS.map((kind, i) => kinds[i] > 0 && make("li", { title: kind.tells }, make("i", { class: `k${i}` }, kind.glyph), `${kind.name} ${kinds[i]}`)))),
       picture,
-      make("p", { class: "hint" }, make("kbd", {}, "←↑↓→"), " move  ", make("kbd", {}, "Enter"), " enlarge  ", make("kbd", {}, "Esc"), " back  ",
+      make("p", { class: "hint" }, make("kbd", {}, "←↑↓→"), " move  ", make("kbd", {}, "Enter"), " or double click: enlarge  ", make("kbd", {}, "Esc"), " back  ",
         fn.recorded ? "" : "Calls were not recorded: these are the frames that events name. fineline.explain(f)(*args) and fineline run --report record all. ",
         fn.tree.left_out ? `${plural(fn.tree.left_out, "cheaper frame")} left out.` : ""),
     );
@@ -289,7 +318,7 @@
     return make("div", { class: cause.built_in ? "why" : "why rule" },
       make("p", {}, make("strong", {}, `${cause.id}${words ? `: ${words.title}` : ""}`)),
       make("p", {}, cause.reason),
-      cause.rule && make("p", {}, make("span", { class: "quiet" }, cause.built_in ? "Rule of fineline: " : "Your rule: "), make("code", {}, cause.rule)),
+      cause.rule && make("p", {}, make("span", { class: "quiet" }, cause.built_in ? "Rule of fineline: " : "Rule: "), ruleText(cause.rule)),
       place && fileOf(place) && make("p", {}, make("span", { class: "quiet" }, "At "), placeText(place)),
       words && make("p", {}, make("span", { class: "quiet" }, "Next: "), words.next));
   }
@@ -306,7 +335,7 @@
       const mine = lines.map((_, at) => at).filter((at) => program.lines[at] && program.lines[at][0] === fn.tree.at[i][0] && own.includes(program.lines[at][1]));
       const shown = mine.slice(0, 40);
       parts.push(make("p", {}, link(`graph of program ${number}`, () => { state.graph = number; open("graphs"); }), make("span", { class: "quiet" }, `  ${plural(program.operators, "operator")}, ${mine.length} from this function`)));
-      if (shown.length) parts.push(make("div", { class: "code" }, shown.map((at) => codeLine(at + 1, lines[at].trim(), { place: program.lines[at] }))));
+      if (shown.length) parts.push(make("div", { class: "code" }, shown.map((at) => codeLine(at + 1, coloured([lines[at].trim()])[0], { place: program.lines[at] }))));
     }
     return parts;
   }
@@ -315,18 +344,20 @@
     const cause = tree.causes[tree.cause[i]];
     const inside = children[i].map((child) => tree.causes[tree.cause[child]]).filter((found) => found && found.at[0] === tree.at[i][0]).map((found) => found.at[1]);
     const graphs = graphLines(fn, i);
+    // What runs eagerly may be known only by the line that calls it.
+    const called = cause && String(cause.at) === String(tree.at[i]);
     detail.replaceChildren(
       make("h1", {}, tree.name[i]),
       make("span", { class: `badge k${tree.kind[i]}`, title: KINDS[tree.kind[i]].tells }, `${KINDS[tree.kind[i]].glyph} ${KINDS[tree.kind[i]].name}`.trim()),
       ...[cause && explain(cause, cause.at)].filter(Boolean),
       facts([
-        ["defined at", placeText(tree.at[i])],
-        ["time", totals.time[0] > 0 ? `${duration(totals.time[i])}, ${duration(tree.time[i])} of it in itself` : ""],
-        ["operators", `${totals.operators[i]}, ${tree.operators[i]} of them in itself`],
+        ["defined at", called ? "" : placeText(tree.at[i])],
+        ["time", totals.time[0] > 0 ? ownPart(totals.time[i], tree.time[i], duration, "it") : ""],
+        ["operators", ownPart(totals.operators[i], tree.operators[i], grouped, "them")],
         ["called by", path(fn, i).length > 1 ? path(fn, i).slice(0, -1).map((at, n) => [n ? " › " : "", link(tree.name[at], () => selectFrame(at))]) : ""],
       ]),
       ...(cause && fileOf(cause.at) && tree.cause[tree.parent[i]] !== tree.cause[i] ? [make("h2", {}, "Line of the break"), sourceAround(cause.at, [cause.at[1]])] : []),
-      ...(cause && String(cause.at) === String(tree.at[i]) ? [] : [make("h2", {}, "Source"), sourceOfFunction(tree.at[i], inside)]),
+      ...(called ? [] : [make("h2", {}, "Source"), sourceOfFunction(tree.at[i], inside)]),
       ...(graphs.length ? [make("h2", {}, "Graph"), ...graphs] : []),
     );
     detail.scrollTop = 0;
@@ -337,10 +368,10 @@
       make("span", { class: `badge k${group.built_in ? 3 : 2}` }, group.kind),
       explain(group, null),
       ...group.places.map((place) => [
-        make("h2", { class: "plain" }, `${where(place.at)}${place.function ? ` in ${place.function}` : ""}`),
+        make("h2", {}, `${where(place.at)}${place.function ? ` in ${place.function}` : ""}`),
         make("p", { class: "quiet" }, plural(place.times, "time"), place.time > 0 ? `, ${duration(place.time)} in its eager code` : ""),
         sourceAround(place.at, [place.at[1]]),
-        place.stack.length > 1 && make("ul", { class: "stack" }, place.stack.map(([name, at]) => make("li", {}, `${name}  `, make("span", { class: "quiet" }, where(at))))),
+        place.stack.length > 1 && make("ul", { class: "stack", "aria-label": "The calls that led there" }, place.stack.map(([name, at]) => make("li", {}, `${name}  `, make("span", { class: "quiet" }, where(at))))),
         frameOf(group, place),
       ]).flat().filter(Boolean),
     );
@@ -352,7 +383,8 @@
     return i >= 0 && make("p", {}, link("Show it among the calls", () => { open("calls"); selectFrame(i); }));
   }
   function showPlace(title, place, more = []) {
-    detail.replaceChildren(make("h1", {}, title), make("p", { class: "quiet" }, placeText(place)), ...more, sourceAround(place, [place[1]]));
+    const known = fileOf(place);
+    detail.replaceChildren(make("h1", {}, title), ...(known ? [make("p", { class: "quiet" }, placeText(place))] : []), ...more, ...(known ? [sourceAround(place, [place[1]])] : []));
     detail.scrollTop = 0;
   }
 
@@ -360,8 +392,10 @@
   // A table whose rows are chosen by a click or with the arrow keys. `rows`: [cells, function that shows the details].
   function table(heads, rows, chosen = true) {
     const shown = state.all ? rows : rows.slice(0, MOST_ROWS);
+    // Where a row has several lines, its cells have their labels beside them.
+    const labels = heads.map((head) => head.label || head.parts || head);
     const body = make("tbody", {}, shown.map(([cells, run]) => {
-      const row = make("tr", { tabindex: 0, "aria-selected": "false" }, cells.map((cell) => make("td", { class: cell.class }, cell.parts === undefined ? cell : cell.parts)));
+      const row = make("tr", { tabindex: 0, "aria-selected": "false" }, cells.map((cell, i) => make("td", { class: cell.class, "data-head": labels[i] }, cell.parts === undefined ? cell : cell.parts)));
       const choose = () => {
         for (const other of body.querySelectorAll('[aria-selected="true"]')) other.setAttribute("aria-selected", "false");
         row.setAttribute("aria-selected", "true");
@@ -370,15 +404,16 @@
       row.addEventListener("click", choose);
       row.addEventListener("keydown", (event) => {
         const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
-        if (next) next.focus();
-        if (next || event.key === "Enter" || event.key === " ") event.preventDefault();
-        if (event.key === "Enter" || event.key === " ") choose();
+        if (next) {
+          event.preventDefault();
+          next.focus();
+        } else if (presses(event)) choose();
       });
       return row;
     }));
-    view.append(make("table", { class: "rows" }, make("thead", {}, make("tr", {}, heads.map((head) => make("th", { class: head.class, scope: "col" }, head.parts === undefined ? head : head.parts)))), body));
+    view.append(make("table", { class: "rows" }, make("thead", {}, make("tr", {}, heads.map((head) => make("th", { class: head.class, scope: "col", "aria-sort": head.sort }, head.parts === undefined ? head : head.parts)))), body));
     if (shown.length < rows.length) {
-      view.append(make("p", { class: "more" }, link(`Show all ${rows.length.toLocaleString("en")}`, () => { state.all = true; show(); })));
+      view.append(make("p", { class: "more" }, link(`Show all ${grouped(rows.length)}`, () => { state.all = true; show(); })));
     }
     if (!rows.length) view.append(make("p", { class: "empty" }, "Nothing matches."));
     const first = body.firstElementChild;
@@ -386,31 +421,32 @@
   }
   const nothing = (text) => view.append(make("p", { class: "empty" }, text));
   const number = (parts) => ({ class: "number", parts });
-  const place = (at) => ({ class: "where", parts: shortPlace(at) });
+  const place = (at) => ({ class: "where", parts: fileOf(at) ? shortPlace(at) : "" });
 
   const foundBreaks = (fn) => fn.breaks.filter((group) => matches(group.id, group.kind, group.reason, group.rule, ...group.places.map((at) => `${where(at.at)} ${at.function}`)));
   function showBreaks(fn) {
     if (!fn.breaks.length) return nothing("No code was kept out of the graphs.");
-    const most = Math.max(...fn.breaks.map((group) => group.time), 1);
+    const most = Math.max(...fn.breaks.map((group) => group.time), 1), times = fn.breaks.reduce((sum, group) => sum + group.times, 0);
+    view.append(make("p", { class: "quiet" }, `${plural(fn.breaks.length, "cause")} kept code out of the graphs, ${plural(times, "time")} in all. The first is the ${most > 1 ? "one whose code ran longest in Python" : "most frequent one"}.`));
     table([number("time"), number("times"), "id", "cause", "where"], foundBreaks(fn).map((group) => [[
       number([group.time > 0 ? duration(group.time) : "–", group.time > 0 && make("span", { class: "meter", style: { width: `${(60 * group.time) / most}px` } })]),
       number(String(group.times)),
-      make("span", { class: `badge k${group.built_in ? 3 : 2}` }, group.id),
-      { parts: [group.reason, make("br"), make("span", { class: "quiet" }, group.built_in ? group.kind : `${group.kind}, by your rule ${group.rule}`)] },
+      { class: "badges", parts: make("span", { class: `badge k${group.built_in ? 3 : 2}` }, group.id) },
+      { parts: [group.reason, make("br"), make("span", { class: "quiet" }, group.built_in ? group.kind : [`${group.kind}, by `, ruleText(group.rule)])] },
       { class: "where", parts: [shortPlace(group.places[0].at), group.places.length > 1 ? ` and ${group.places.length - 1} more` : ""] },
     ], () => showBreak(group)]));
     const rules = fn.rules.filter((rule) => matches(rule.text, rule.place));
     if (rules.length) {
       view.append(make("h2", {}, "Rules and marks"), make("table", { class: "rows" }, make("thead", {}, make("tr", {}, [make("th", { class: "number" }, "times"), make("th", {}, "rule")])),
-        make("tbody", {}, rules.map((rule) => make("tr", {}, make("td", { class: "number" }, rule.times ? String(rule.times) : "never"), make("td", {}, make("code", {}, rule.text)))))));
+        make("tbody", {}, rules.map((rule) => make("tr", {}, make("td", { class: "number" }, rule.times ? String(rule.times) : "never"), make("td", {}, ruleText(rule.text)))))));
     }
   }
   const foundRecompiles = (fn) => fn.recompiles.filter((found) => matches(found.text, where(found.at), where(found.read)));
   function showRecompiles(fn) {
     if (!fn.recompiles.length) return nothing("No call was captured again.");
-    table(["value", "from → to", "read at"], foundRecompiles(fn).map((found) => [[
+    table(["value", "change", "read at"], foundRecompiles(fn).map((found) => [[
       { class: "mono", parts: found.value || "–" },
-      { class: "change", parts: found.changes.length ? found.changes.map(([before, after]) => make("div", {}, make("del", {}, before), " → ", make("ins", {}, after))) : found.text },
+      { class: "change", parts: found.changes.map(([aspect, before, now]) => make("div", {}, aspect && `${aspect} `, before ? [make("del", {}, before), " → ", make("ins", {}, now)] : now)) },
       place(found.read[0] >= 0 ? found.read : found.at),
     ], () => showPlace(found.value || "captured again", found.read[0] >= 0 ? found.read : found.at, [make("p", {}, found.text)])]));
   }
@@ -434,14 +470,18 @@
   }
   function showGuards(fn) {
     if (!fn.numbers.guards) return nothing("No program has guards.");
-    const head = (name, text) => make("button", { type: "button", on: { click: () => { state.sort = name; show(); } } }, text, state.sort === name ? " ▾" : "");
-    const checks = fn.programs.filter((program) => program.check >= 0);
+    const head = (name, text, sort, kind) => ({
+      class: kind, label: text, sort: state.sort === name && sort,
+      parts: make("button", { type: "button", "data-key": name, on: { click: () => { state.sort = name; show(); } } }, text, make("span", { "aria-hidden": "true" }, state.sort !== name ? "" : sort === "ascending" ? " ▴" : " ▾")),
+    });
+    const checks = fn.programs.map((program) => program.check * 1e6).filter((check) => check >= 0);
     if (checks.length) {
-      view.append(make("p", { class: "quiet" }, `A warm call checks the guards of each program that it runs, here ${checks.map((program) => duration(program.check * 1e6)).slice(0, 8).join(", ")}${checks.length > 8 ? ", …" : ""}: less than the sum, because the core remembers what has not changed.`));
+      const ends = [...new Set([Math.min(...checks), Math.max(...checks)].map(duration))];
+      view.append(make("p", { class: "quiet" }, `In a warm call the guards of a program take ${ends.join(" to ")}: less than the sum of these costs, because the core remembers what has not changed.`));
     } else {
       view.append(make("p", { class: "quiet" }, "Costs are measured by fineline.explain(f)(*args) and fineline run --report."));
     }
-    table([number(head("cost", "cost")), head("name", "expression"), "condition", "read at", number(head("program", "program"))], foundGuards(fn).map(([name, claim, at, spent, program]) => [[
+    table([head("cost", "cost", "descending", "number"), head("name", "expression", "ascending"), "condition", "read at", head("program", "program", "ascending", "number")], foundGuards(fn).map(([name, claim, at, spent, program]) => [[
       number(cost(spent)), { class: "mono", parts: name }, { class: "condition", parts: claim }, place(at), number(String(program)),
     ], () => showPlace(name, at, [make("p", {}, claim), facts([["cost", spent >= 0 ? `${cost(spent)}, with the reads for it alone, if nothing is remembered` : "not measured"], ["program", link(String(program), () => { state.program = program; open("program"); })]])])]));
   }
@@ -449,18 +489,19 @@
   // -- graphs and programs ------------------------------------------------------------------------------------------
   const graphsOf = (fn) => fn.programs.map((program, i) => [program, i]).filter(([program]) => program.operators > 0 && program.code);
   function picker(items, chosen, run) {
-    return make("div", { class: "pick" }, items.map(([text, i]) => make("button", { type: "button", "aria-pressed": String(i === chosen), on: { click: () => run(i) } }, text)));
+    return make("div", { class: "pick" }, items.map(([text, i]) => make("button", { type: "button", "data-key": i, "aria-pressed": String(i === chosen), on: { click: () => run(i) } }, text)));
   }
   const codeHits = (code) => (state.words.length ? code.split("\n").filter((line) => matches(line)).length : 0);
   function showCode(code, places) {
-    const box = make("div", { class: "code" }, code.split("\n").map((text, i) => {
+    const lines = code.split("\n"), parts = coloured(lines);
+    const box = make("div", { class: "code" }, lines.map((text, i) => {
       const at = places[i];
       const run = at && fileOf(at) ? () => {
         for (const line of box.querySelectorAll(".chosen")) line.classList.remove("chosen");
         box.children[i].classList.add("chosen");
         showPlace(text.trim().split(" = ")[0], at, [make("p", {}, make("code", {}, text.trim()))]);
       } : null;
-      return codeLine(i + 1, text, { place: at, run, hit: state.words.length && matches(text) });
+      return codeLine(i + 1, parts[i], { place: at, run, hit: state.words.length && matches(text) });
     }));
     view.append(box);
     const hit = box.querySelector(".hit");
@@ -486,8 +527,8 @@
       make("h1", {}, `Program ${chosen}`),
       make("p", {}, "The Python code that runs instead of this part of the function, after its guards have held."),
       facts([
-        ["operators", String(program.operators)],
-        ["guards", link(String(program.guards.rest.length), () => open("guards"))],
+        ["operators", grouped(program.operators)],
+        ["guards", link(grouped(program.guards.rest.length), () => open("guards"))],
         ["guards, warm", program.check >= 0 ? duration(program.check * 1e6) : ""],
         ["backend", program.backend > 0 ? duration(program.backend * 1e6) : ""],
         ["writing", program.writing >= 0 ? duration(program.writing * 1e6) : ""],
@@ -512,14 +553,14 @@
       make("p", { class: "hint" }, "Frames have the time in which they ran in the capture, observation included; a later call runs the programs instead."));
     if (measured.length) {
       view.append(make("h2", {}, "Programs"));
-      const rows = fn.programs.map((program, i) => [[`program ${i}`, number(String(program.operators)), number(String(program.guards.rest.length)), number(program.check >= 0 ? duration(program.check * 1e6) : "–"),
+      const rows = fn.programs.map((program, i) => [[`program ${i}`, number(grouped(program.operators)), number(grouped(program.guards.rest.length)), number(program.check >= 0 ? duration(program.check * 1e6) : "–"),
         number(program.writing >= 0 ? duration(program.writing * 1e6) : "–"), number(program.backend > 0 ? duration(program.backend * 1e6) : "–")], () => { state.program = i; open("program"); }]);
       table(["program", number("operators"), number("guards"), number("guards, warm call"), number("writing"), number("backend")], rows, false);
     }
     const frames = tree.name.map((_, i) => i).filter((i) => frameMatches(fn, i)).sort((one, other) => tree.time[other] - tree.time[one]).slice(0, 25);
     view.append(make("h2", {}, "Frames by their own time"));
     table([number("itself"), number("in all"), "frame", "kind", "defined at"], frames.map((i) => [[
-      number(duration(tree.time[i])), number(duration(grown(fn).totals.time[i])), { class: "mono", parts: tree.name[i] }, make("span", { class: `badge k${tree.kind[i]}` }, KINDS[tree.kind[i]].name), place(tree.at[i]),
+      number(duration(tree.time[i])), number(duration(grown(fn).totals.time[i])), { class: "mono", parts: tree.name[i] }, { class: "badges", parts: make("span", { class: `badge k${tree.kind[i]}` }, KINDS[tree.kind[i]].name) }, place(tree.at[i]),
     ], () => { state.selected = i; showFrame(fn, i); }]));
   }
 
@@ -530,14 +571,14 @@
     ["recompiles", "Recompiles", showRecompiles, (fn) => fn.recompiles.length, (fn) => foundRecompiles(fn).length],
     ["guards", "Guards", showGuards, (fn) => fn.numbers.guards, (fn) => foundGuards(fn).length],
     ["graphs", "Graphs", showGraphs, (fn) => graphsOf(fn).length, (fn) => graphsOf(fn).reduce((total, [program]) => total + codeHits(program.code), 0)],
-    ["program", "Program", showProgram, (fn) => fn.programs.length, (fn) => fn.programs.reduce((total, program) => total + codeHits(program.source), 0)],
+    ["program", "Programs", showProgram, (fn) => fn.programs.length, (fn) => fn.programs.reduce((total, program) => total + codeHits(program.source), 0)],
     ["timings", "Timings", showTimings, null, null],
   ];
   function showTabs() {
     const buttons = TABS.map(([name, text, , count, hits]) => make("button", {
       type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === state.tab), "aria-controls": "view", tabindex: name === state.tab ? 0 : -1,
       on: { click: () => open(name) },
-    }, text, count && !state.words.length && make("span", { class: "count" }, count(state.fn).toLocaleString("en")), hits && state.words.length > 0 && make("span", { class: "hits" }, hits(state.fn).toLocaleString("en"))));
+    }, text, count && !state.words.length && make("span", { class: "count" }, grouped(count(state.fn))), hits && state.words.length > 0 && make("span", { class: "hits" }, grouped(hits(state.fn)))));
     byId("tabs").replaceChildren(...buttons);
     view.setAttribute("aria-labelledby", `tab-${state.tab}`);
   }
@@ -547,19 +588,20 @@
     show();
   }
   function show() {
-    const focused = document.activeElement && document.activeElement.getAttribute("role") === "tab";
-    showTabs();
-    view.replaceChildren();
-    detail.replaceChildren();
-    TABS.find(([name]) => name === state.tab)[2](state.fn);
-    view.scrollTop = 0;
-    if (focused) byId(`tab-${state.tab}`).focus();
+    const fromTabs = byId("tabs").contains(document.activeElement);
+    keepFocus(() => {
+      showTabs();
+      view.replaceChildren();
+      detail.replaceChildren();
+      TABS.find(([name]) => name === state.tab)[2](state.fn);
+      view.scrollTop = 0;
+    }, () => (fromTabs ? byId(`tab-${state.tab}`) : view));
     const hits = TABS.find(([name]) => name === state.tab)[4];
     byId("found").textContent = state.words.length && hits ? plural(hits(state.fn), "match", "matches") : "";
   }
   function pick(i) {
     Object.assign(state, { fn: DATA.functions[i], selected: 0, zoom: 0, graph: 0, program: 0, all: false });
-    byId("headline").textContent = state.fn.headline.slice(state.fn.name.length + 2);
+    byId("headline").textContent = state.fn.headline.slice(state.fn.name.length + 2).replace(/\d{4,}/g, (digits) => grouped(+digits));
     byId("headline").title = state.fn.headline;
     show();
   }
