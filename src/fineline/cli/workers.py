@@ -284,7 +284,7 @@ def _packed(event: Event) -> dict[str, object]:
     if event.kind == "tree":
         tree = event.detail["tree"]
         costs = [cost.as_dict() for cost in event.detail["costs"]()] if "costs" in event.detail else []
-        return {**facts, "tree": tree and tree().as_dict(), "ran": event.detail["ran"], "of": event.detail["of"], "costs": costs}
+        return {**facts, "tree": tree and tree().as_list(), "ran": event.detail["ran"], "of": event.detail["of"], "costs": costs}
     if event.kind == "rules":
         fired = event.detail["fired"]
         return {**facts, "counter": id(fired), "fired": [(_packed_rule(rule), times) for rule, times in list(fired.items())]}
@@ -298,7 +298,7 @@ def _unpacked(facts: Any, counters: dict[int, Counter[ShownRule]]) -> Event:
         program = KeptProgram.from_dict(facts["program"])
         detail = {"program": lambda: program}
     elif known["kind"] == "tree":
-        tree = facts["tree"] and Node.from_dict(facts["tree"])
+        tree = facts["tree"] and Node.from_list(facts["tree"])
         ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])
         costs = [BreakCost.from_dict(cost) for cost in facts["costs"]]
         detail = {"tree": (lambda: tree) if tree else None, "ran": ran, "of": facts["of"], "costs": lambda: costs}

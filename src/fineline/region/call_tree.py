@@ -30,7 +30,7 @@ from fineline.report.clock import CallClock
 from fineline.report.costs import Costs
 from fineline.report.operator_counter import OperatorCounts
 from fineline.report.recording import Recording
-from fineline.report.tree import Cause, Node, joined
+from fineline.report.tree import Cause, Node, merged
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.interp import Backing, CaptureHost, Interp, InterpreterOptions
@@ -70,9 +70,8 @@ class Tree:
 
     def result(self) -> Node:
         """Returns the tree of the one call; its root stands for the compiled callable, which usually calls one function."""
-        root = self.root
-        only = joined(root.children) if not root.operators else None
-        return only if only in root.children[:1] else root
+        found = merged(self.root.children) if not self.root.operators else None
+        return found if found is not None else self.root
 
 
 # The owner of a frame that runs in an eager call. fineline's frames include all that it calls itself, such as listeners and backends.

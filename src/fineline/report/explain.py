@@ -213,7 +213,7 @@ class Explanation(FamiliarNames):
             "seconds": self.seconds,
             "rules": [rule_as_dict(rule, times) for rule, times in self.rules.items()],
             "costs": [cost.as_dict() for cost in self.costs],
-            "tree": self.tree.as_dict() if self.tree is not None else None,
+            "tree": self.tree.as_list() if self.tree is not None else None,
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
