@@ -80,8 +80,7 @@ class Reports:
     def tell(self, event: Event) -> Event:
         """Passes an event to the logs and the listeners."""
         event = replace(event, region=self.name)
-        LOGS.hear(event)
-        LISTENERS.tell(event)
+        LISTENERS.tell(event, LOGS.hear)
         return event
 
     def tell_rules(self) -> None:
