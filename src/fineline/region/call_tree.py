@@ -7,7 +7,7 @@ import sys
 import types
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
@@ -18,7 +18,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
 from fineline.fx.body_recorder import Part
 from fineline.identity import AddressSet
-from fineline.interp.interpreter import Interpreter
+from fineline.interp.interpreter import AroundCall, Interpreter
 from fineline.interp.sub_interpreter import SubGraphTensors, SubInterpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
@@ -27,7 +27,7 @@ from fineline.region.disabled_frames import FrameRunner
 from fineline.region.session.break_errors import deciding_rule
 from fineline.region.watch import Watch
 from fineline.report.clock import CallClock
-from fineline.report.costs import Costs
+from fineline.report.costs import MetBreak
 from fineline.report.operator_counter import OperatorCounts
 from fineline.report.recording import Recording
 from fineline.report.tree import Cause, Node, merged
@@ -37,6 +37,8 @@ from fineline.tracing.interp import Backing, CaptureHost, Interp, InterpreterOpt
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.subgraph_rules import SubGraphRules
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 # The namespaces of PyTorch's own operators.
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
 # Python code through which calls of custom operators go: it gets no node.
@@ -136,6 +138,24 @@ class EagerCalls:
         if self.frames.pop()[2]:
             self.tree.recording.clock.charge()
             self.tree.under_way.pop()
+
+
+class EagerCall:
+    """Makes the eager call of a graph break, during the capture or after it: measures it, and adds the calls in it to the tree."""
+
+    def __init__(self, tree: Tree, outermost: CodeType | None, met: MetBreak | None) -> None:
+        self._tree, self._outermost, self._met = tree, outermost, met
+        self._node = tree.innermost()
+
+    def __call__(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        under_way = self._tree.under_way
+        depth = len(under_way)
+        under_way.append(self._node)
+        try:
+            with self._tree.recording.clock.running(self._tree.innermost), EagerCalls(self._tree, self._outermost):
+                return self._met.during(call, *args) if self._met is not None else call(*args)
+        finally:
+            del under_way[depth:]
 
 
 class _Counting(TensorOps):
@@ -291,11 +311,10 @@ class WatchedSubInterpreter(_WatchedCalls, SubInterpreter):
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, costs: Costs, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
+    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
         super().__init__(options, lessons, host)
         self.nested.sub_interpreter = WatchedSubInterpreter
         self.tensors = _Counting(self.tensors)
-        self._costs = costs
         tree.recording.forget_operators()
         self.watch(tree)
 
@@ -309,8 +328,10 @@ class Watched(_WatchedCalls):
                 f.own_extras().node = node
 
     def beyond(self, graph_break: GraphBreak) -> Any:
-        with self.tree.recording.clock.running(self.tree.innermost), EagerCalls(self.tree, _code_of(_called(graph_break))):
-            return self._costs.during(super().beyond, graph_break)
+        return self.around_eager_call(graph_break)(super().beyond, graph_break)
+
+    def around_eager_call(self, graph_break: GraphBreak) -> AroundCall:
+        return EagerCall(self.tree, _code_of(_called(graph_break)), graph_break.met)
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         fn = _called(graph_break)
@@ -337,8 +358,7 @@ def tree_of(fn: Callable, name: str | None) -> Tree:
 
 def watch_calls(tree: Tree, tally: OperatorCounts | None, told: bool) -> Watch:
     """Returns a watch that adds the calls of captures to ``tree``, and operators to ``tally``. ``told``: listeners get the tree."""
-    costs = Costs()
-    return Watch(functools.partial(Watched, tree, costs), tally, tree.result if told else None, costs, tree.recording)
+    return Watch(functools.partial(Watched, tree), tally, tree.result if told else None, tree.recording)
 
 
 def _called(graph_break: GraphBreak) -> Any:

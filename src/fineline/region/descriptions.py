@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -19,7 +19,6 @@ from fineline.guards.steps import CHECKS
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
-from fineline.report.costs import ProgramWeight
 from fineline.report.programs import GraphCode, Guard, KeptProgram, Measures
 from fineline.stacks import StackPlace, to_the_user
 
@@ -46,11 +45,6 @@ def guards_of(segment: ResidualProgram) -> tuple[Guard, ...]:
 def guard_positions(segment: ResidualProgram) -> list[int]:
     """Returns the positions of the guards among the steps of a program."""
     return [i for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS]
-
-
-def weights_of(segments: Sequence[ResidualProgram]) -> list[ProgramWeight]:
-    """Returns what programs cost."""
-    return [ProgramWeight(id(segment), int(segment.graph is not None), len(guards_of(segment))) for segment in segments]
 
 
 def describe_guards(segment: ResidualProgram) -> list[str]:

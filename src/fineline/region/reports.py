@@ -35,14 +35,15 @@ class Reports:
         self.events.clear()
         self._said.clear()
 
-    def note(self, event: Event) -> None:
-        """Keeps an event, and passes it to the logs and the listeners."""
+    def note(self, event: Event) -> Event:
+        """Keeps an event, and passes it to the logs and the listeners; returns it with all that is known of it."""
         if event.kind != "graph" and not event.stack and (event.file, event.line) == place_of(self._fn):
             # The event is about the call of the function.
             event = replace(event, detail={**event.detail, "stack": call_stack(self._fn, None)})
         event = self.tell(event)
         if len(self.events) < MOST_EVENTS:
             self.events.append(event)
+        return event
 
     def note_once(self, event: Event) -> None:
         """Keeps an event and passes it on, unless there was one with the same reason at the same place."""
@@ -90,8 +91,8 @@ class Reports:
         """Passes the tree of calls and the counts of a ``watch`` to listeners; both may still grow."""
         if watch.tree is not None or watch.tally is not None:
             detail: Detail = {"tree": watch.tree, "of": id(self), "ran": watch.tally.counts if watch.tally is not None else None}
-            if watch.costs is not None:
-                detail["costs"] = watch.costs.settled
+            if watch.recording is not None:
+                detail["costs"] = watch.recording.costs
             self.tell(Event("tree", "FL004", "calls that were captured", *self.place, detail=detail))
 
     # -- places --------------------------------------------------------------------------------------------------------

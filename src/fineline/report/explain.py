@@ -189,7 +189,7 @@ class Explanation(FamiliarNames):
                 lines.append("      from " + "\n           ".join(folded(stack)))
             if rule:
                 lines.append(f"      rule {rule}")
-            cost = total([cost for cost in self.costs if cost.place == (id_, reason, *_parted(where), rule)])
+            cost = total([cost for cost in self.costs if cost.place == (id_, reason, *_parted(where), rule, stack)])
             if title == SECTIONS[0][0] and cost.breaks:
                 lines.append(f"      {_alone(cost)}")
             if id_ not in said and id_ in REFUSALS:

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
 from fineline.identity import IdentityMap
 from fineline.report.clock import CallClock
+from fineline.report.costs import BreakCost, BreakPlace, Cost, MetBreak, costs_of
 from fineline.report.programs import UNKNOWN, Measures
 from fineline.report.tree import Node
 
@@ -36,7 +38,26 @@ class Recording:
         self.measures: IdentityMap[Measures] = IdentityMap()
         # When the making of the program under way began, and how long its graph has been compiled.
         self._began = self._backend = 0.0
+        self._breaks: list[MetBreak] = []
+        # By entry point: what its programs cost.
+        self._programs: WeakKeyDictionary[object, list[Cost]] = WeakKeyDictionary()
 
+    # -- graph breaks --------------------------------------------------------------------------------------------------
+    def meet(self, place: BreakPlace) -> MetBreak:
+        """Notes a graph break."""
+        met = MetBreak(place)
+        self._breaks.append(met)
+        return met
+
+    def programs_at(self, entry_point: object) -> list[Cost]:
+        """Returns what the programs cost that start at an entry point: a list that grows with them."""
+        return self._programs.setdefault(entry_point, [])
+
+    def costs(self) -> list[BreakCost]:
+        """Returns what the graph breaks have cost so far."""
+        return costs_of(self._breaks)
+
+    # -- programs ------------------------------------------------------------------------------------------------------
     def forget_operators(self) -> None:
         """Forgets the operators since the last program, because no program contains them."""
         self.operators.clear()
