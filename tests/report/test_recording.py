@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import time
+import weakref
 from typing import Any
 
 import pytest
 import torch
 
 import fineline
+from fineline.cli.event_log import Heard
+from fineline.codegen.programs import ProgramText
 from fineline.guards.evaluate import ReferenceProgram
 from fineline.guards.facts import ambient_facts
 from fineline.guards.native_core import CORE
 from fineline.region.watch import UNWATCHED
 from fineline.report.clock import CallClock
+from fineline.report.events import LISTENERS
 from fineline.report.programs import UNKNOWN
 from fineline.report.recording import Recording
 from fineline.report.tree import Node
@@ -110,11 +116,11 @@ def test_a_guards_cost_has_its_reads_and_what_has_changed_is_unknown() -> None:
     recording = Recording()
     program = ReferenceProgram(1, (("root", 0, -1, 0), ("index", 1, 0, 0), ("eq", -1, 1, 7), ("len", -1, 0, 2)), ())
     with recording.making_program():
-        measures = recording.note_program(object(), program, ([7, 8],), (2, 3))
+        measures = recording.note_program(ProgramText("one", ""), program, ([7, 8],), (2, 3))
     costs = program.costs(([7, 8],))
     assert measures.guards[0] > 0 < measures.guards[1] and len(measures.guards) == 2 and min(costs) > 0 and measures.check > 0
     with recording.making_program():
-        changed = recording.note_program(object(), program, ([9, 8],), (2, 3))
+        changed = recording.note_program(ProgramText("other", ""), program, ([9, 8],), (2, 3))
     assert changed.check == UNKNOWN and changed.guards[0] > 0 and changed.guards[1] == UNKNOWN and changed.key != measures.key
 
 
@@ -135,6 +141,37 @@ def test_nothing_is_noted_elsewhere() -> None:
     assert compiled._region.watch is UNWATCHED and UNWATCHED.recording is None
     told = fineline.report(compiled)
     assert told.tree is None and all(program.measures is None for program in told.kept) and told.kept[0].guards
+
+
+def test_a_report_of_a_whole_program_keeps_texts_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs, graphs and what they hold die with their callables: memory stays flat over many."""
+    heard = Heard()
+    monkeypatch.setattr(LISTENERS, "all", (heard.hear,))
+    monkeypatch.setattr(LISTENERS, "trees", True)
+    dead: list[weakref.ref] = []
+
+    def use_one(dynamic: bool) -> None:
+        weight = torch.ones(3)
+
+        def f(x):
+            x = (x * weight).sin()
+            print(end="")
+            return x.cos() + weight
+
+        compiled = fineline.compile(f, backend="eager", dynamic=dynamic)
+        compiled(X)
+        segments = compiled._region.segments()
+        assert len(segments) == 2
+        found = [(segment, segment.unbound, segment.unbound.text, segment.graph) for segment in segments]
+        dead.extend([weakref.ref(obj) for obj in (weight, f, compiled._region, *itertools.chain(*found))])
+
+    for i in range(10):
+        use_one(bool(i % 2))
+    gc.collect()
+    assert len(dead) == 110 and [ref() for ref in dead if ref() is not None] == []
+    [told] = heard.explanations()
+    assert len(told.kept) == len(told.codes) == 20 and len(told.costs) == 10 and told.cost.graphs == 10
+    assert all("def forward" in code for code in told.codes) and all(program.measures is not None for program in told.kept)
 
 
 def test_a_segment_that_is_captured_again_counts_once() -> None:

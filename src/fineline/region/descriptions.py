@@ -52,9 +52,13 @@ def describe_guards(segment: ResidualProgram) -> list[str]:
 
 
 def describe_program(segment: ResidualProgram, measures: Measures | None = None) -> KeptProgram:
-    """Returns a program as reports show it."""
+    """Returns a program as reports show it: it outlives the program, and holds nothing of it unless a compiler is at work on the graph."""
     places = tuple(segment.unbound.places)
-    return KeptProgram(segment.source, guards_of(segment), functools.partial(_code_of, segment.graph), len(places), places, measures)
+    code = functools.partial(_code_of, segment.graph)
+    if not segment.unbound.waits:
+        written = code()
+        return KeptProgram(segment.source, guards_of(segment), lambda: written, len(places), places, measures)
+    return KeptProgram(segment.source, guards_of(segment), code, len(places), places, measures)
 
 
 def _code_of(graph: GraphModule | None) -> GraphCode:

@@ -30,6 +30,8 @@ class Reports:
         self.fired = fired
         self._fn = fn
         self._said: set[str] = set()
+        # Stands for these reports where they are collected: the addresses of regions are used again.
+        self._key = object()
 
     def forget(self) -> None:
         self.events.clear()
@@ -90,7 +92,7 @@ class Reports:
     def tell_tree(self, watch: Watch) -> None:
         """Passes the tree of calls and the counts of a ``watch`` to listeners; both may still grow."""
         if watch.tree is not None or watch.tally is not None:
-            detail: Detail = {"tree": watch.tree, "of": id(self), "ran": watch.tally.counts if watch.tally is not None else None}
+            detail: Detail = {"tree": watch.tree, "of": self._key, "ran": watch.tally.counts if watch.tally is not None else None}
             if watch.recording is not None:
                 detail["costs"] = watch.recording.costs
             self.tell(Event("tree", "FL004", "calls that were captured", *self.place, detail=detail))

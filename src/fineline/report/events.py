@@ -63,9 +63,9 @@ class Detail(TypedDict, total=False):
     program: GiveProgram
     # How often each rule has decided something in a region.
     fired: Counter[ShownRule]
-    # A function that returns the calls of a region, the id of the region's reports, and its operators by outcome.
+    # A function that returns the calls of a region, an object that stands for the region and outlives it, and its operators by outcome.
     tree: Callable[[], Node] | None
-    of: int
+    of: object
     # A function that returns what the graph breaks of a watched region have cost so far.
     costs: Callable[[], list[BreakCost]]
     ran: Counter[str] | None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
-from fineline.identity import IdentityMap
 from fineline.report.clock import CallClock
 from fineline.report.costs import BreakCost, BreakPlace, Cost, MetBreak, costs_of
 from fineline.report.programs import UNKNOWN, Measures
@@ -34,8 +34,9 @@ class Recording:
         self.clock = CallClock()
         # The frames of the operators since the last program.
         self.operators: list[Node] = []
-        # By the text of a program.
-        self.measures: IdentityMap[Measures] = IdentityMap()
+        # By the text of a program, for as long as a region has the program.
+        self.measures: WeakKeyDictionary[object, Measures] = WeakKeyDictionary()
+        self._keys = itertools.count()
         # When the making of the program under way began, and how long its graph has been compiled.
         self._began = self._backend = 0.0
         self._breaks: list[MetBreak] = []
@@ -87,7 +88,7 @@ class Recording:
         ``roots``: the values that its guards begin with. ``at``: the positions of the guards among the steps.
         """
         writing = time.perf_counter() - self._began - self._backend
-        key = f"{id(self):x}.{len(self.measures)}"
+        key = f"{id(self):x}.{next(self._keys)}"
         for node in self.operators:
             if key not in node.programs[-1:]:
                 node.programs.append(key)
