@@ -6,10 +6,12 @@ import gc
 import itertools
 import time
 import weakref
+from collections import deque
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 
 import fineline
 from fineline.cli.event_log import Heard
@@ -105,11 +107,88 @@ def test_each_step_has_a_cost_up_to_a_wrong_type(make: Any) -> None:
         ("ambient", -1, -1, ambient_facts()), ("root", 0, -1, 0), ("type", -1, 0, list), ("len", -1, 0, 2), ("index", 1, 0, 0), ("eq", -1, 1, 7),
     )  # fmt: skip
     program = make(1, steps, ())
-    assert min(program.costs(([7, 8],))) > 0
+    costs, check = program.costs(([7, 8],))
+    assert min(costs) > 0 and 0 < check < 1e9
     # A wrong length, after which the list still has an item; a wrong type, on which the next steps rely.
-    assert min(program.costs(([7],))) > 0
-    assert [cost > 0 for cost in program.costs((7,))] == [True, True, True, False, False, False]
-    assert [cost > 0 for cost in program.costs(([],))] == [True] * 5 + [False]
+    costs, check = program.costs(([7],))
+    assert min(costs) > 0 and check == -1
+    assert [cost > 0 for cost in program.costs((7,))[0]] == [True, True, True, False, False, False]
+    assert [cost > 0 for cost in program.costs(([],))[0]] == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize("make", [ReferenceProgram, *([CORE.GuardProgram] if CORE is not None else [])])
+def test_steps_that_may_run_users_code_run_once(make: Any) -> None:
+    """A predicate, a comparison with a key of a user's class, and a step on what only Python can read."""
+    seen: list[str] = []
+
+    class Key:
+        def __hash__(self) -> int:
+            return hash("key")
+
+        def __eq__(self, other: object) -> bool:
+            seen.append("eq")
+            return False
+
+    def holds(value: object) -> bool:
+        seen.append("holds")
+        return True
+
+    steps = (
+        ("root", 0, -1, 0), ("type", -1, 0, dict), ("root", 1, -1, 1), ("predicate", -1, 1, (holds, "holds")), ("key", 2, 0, "key"),
+        ("index", 3, 2, 0), ("eq", -1, 3, 7),
+    )  # fmt: skip
+    program = make(2, steps, ())
+    roots = ({Key(): 1, "key": deque([7])}, 5)
+    seen.clear()
+    assert program.check(roots) == () and sorted(seen) == ["eq", "holds"]
+    seen.clear()
+    costs, check = program.costs(roots)
+    assert sorted(seen) == ["eq", "holds"] and min(costs) > 0 and check >= costs[3] + costs[4]
+
+
+class Wrapper(torch.Tensor):
+    """A tensor subclass that counts the calls of its own code."""
+
+    calls = 0
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        Wrapper.calls += 1
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts: Any, context: Any, size: Any, stride: Any) -> Any:
+        return Wrapper(parts["inner"])
+
+    @staticmethod
+    def __metadata_guard__(one: Any, other: Any) -> bool:
+        Wrapper.calls += 1
+        return True
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*tree_map_only(cls, lambda t: t.inner, args), **(kwargs or {}))
+        return tree_map_only(torch.Tensor, cls, out)
+
+
+def test_measuring_runs_users_code_as_often_as_one_warm_call() -> None:
+    def f(x):
+        return x * 2
+
+    def counted(call: Any) -> int:
+        Wrapper.calls = 0
+        call(Wrapper(torch.ones(3)))
+        return Wrapper.calls
+
+    compiled = fineline.compile(f, backend="eager")
+    first, warm = counted(compiled), counted(compiled)
+    assert 0 < warm and counted(fineline.explain(f)) <= first + warm
 
 
 def test_a_guards_cost_has_its_reads_and_what_has_changed_is_unknown() -> None:
@@ -117,7 +196,7 @@ def test_a_guards_cost_has_its_reads_and_what_has_changed_is_unknown() -> None:
     program = ReferenceProgram(1, (("root", 0, -1, 0), ("index", 1, 0, 0), ("eq", -1, 1, 7), ("len", -1, 0, 2)), ())
     with recording.making_program():
         measures = recording.note_program(ProgramText("one", ""), program, ([7, 8],), (2, 3))
-    costs = program.costs(([7, 8],))
+    costs, _ = program.costs(([7, 8],))
     assert measures.guards[0] > 0 < measures.guards[1] and len(measures.guards) == 2 and min(costs) > 0 and measures.check > 0
     with recording.making_program():
         changed = recording.note_program(ProgramText("other", ""), program, ([9, 8],), (2, 3))

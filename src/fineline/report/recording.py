@@ -14,17 +14,14 @@ from fineline.report.costs import BreakCost, BreakPlace, Cost, MetBreak, costs_o
 from fineline.report.programs import UNKNOWN, Measures
 from fineline.report.tree import Node
 
-# A warm check of guards is the fastest of so many.
-CHECKS = 5
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class GuardCosts(Protocol):
-    """A guard program, which says what each of its steps takes: nanoseconds, -1 after a failed step."""
+    """A guard program. ``costs`` returns the nanoseconds of each step, -1 after a failed one, and of a warm check, -1 if a step fails."""
 
-    def costs(self, roots: tuple) -> Sequence[float]: ...
-    def check(self, roots: tuple) -> tuple | None: ...
+    def costs(self, roots: tuple) -> tuple[Sequence[float], float]: ...
 
 
 class Recording:
@@ -93,7 +90,10 @@ class Recording:
             if key not in node.programs[-1:]:
                 node.programs.append(key)
         self.operators.clear()
-        measures = self.measures[text] = Measures(key, self._backend, writing, _costs(guards, roots, at), _check(guards, roots))
+        steps, check = guards.costs(roots)
+        # With each guard, the reads since the guard before it.
+        each = tuple([_seconds(steps[before + 1 : here + 1]) for before, here in zip((-1, *at), at, strict=False)])
+        measures = self.measures[text] = Measures(key, self._backend, writing, each, _seconds((check,)))
         return measures
 
 
@@ -101,22 +101,5 @@ def _nobody() -> None:
     """Returns the node of time that belongs to no frame."""
 
 
-def _costs(guards: GuardCosts, roots: tuple, at: Sequence[int]) -> tuple[float, ...]:
-    """Returns the seconds of each guard, with the reads since the guard before it."""
-    costs = guards.costs(roots)
-    return tuple([_seconds(costs[before + 1 : here + 1]) for before, here in zip((-1, *at), at, strict=False)])
-
-
 def _seconds(costs: Sequence[float]) -> float:
     return UNKNOWN if min(costs) < 0 else sum(costs) * 1e-9
-
-
-def _check(guards: GuardCosts, roots: tuple) -> float:
-    """Returns the seconds of a warm check; UNKNOWN if the call has changed what the guards read."""
-    fastest = float("inf")
-    for _ in range(CHECKS):
-        began = time.perf_counter()
-        if guards.check(roots) is None:
-            return UNKNOWN
-        fastest = min(fastest, time.perf_counter() - began)
-    return fastest
