@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -238,6 +239,50 @@ def test_a_tree_may_be_deeper_than_the_stack():
     [*_, last] = other
     last.operators = 1
     assert one != other and len(joined([one, other]).children) == 2
+
+
+def test_what_is_resumed_has_one_node():
+    """Generators by turns, two of one function, and coroutines: each is one call, however often it is resumed and by whom."""
+
+    def ones():
+        for _ in range(3):
+            yield inner(X)
+
+    def twos():
+        for _ in range(3):
+            yield X
+
+    async def step():
+        await asyncio.sleep(0)
+        return inner(X)
+
+    async def steps():
+        for _ in range(2):
+            yield await step()
+
+    async def main():
+        return [x async for x in steps()]
+
+    @fineline.disable
+    def by_turns(x):
+        list(zip(ones(), twos(), ones()))
+        return x
+
+    @fineline.disable
+    def asynchronous(x):
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(main())
+        finally:
+            loop.close()
+        return x
+
+    tree = fineline.explain(lambda x: asynchronous(by_turns(x)) + 1)(X).tree
+    turns, other = tree.children
+    names = [(node.name.rpartition(".")[2], len(node.children)) for node in turns]
+    assert names[0] == ("by_turns", 3) and [name for name in names if name[0] in ("ones", "twos")] == [("ones", 3), ("twos", 0), ("ones", 3)]
+    names = [node.name.rpartition(".")[2] for node in other]
+    assert (names.count("main"), names.count("steps"), names.count("step"), names.count("inner")) == (1, 1, 2, 2)
 
 
 def test_equal_captures_are_one_tree_with_their_sums():

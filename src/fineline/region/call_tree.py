@@ -12,12 +12,12 @@ from typing import Any, TypeVar, TypeVarTuple
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
-from fineline.bytecode.code import CO_GENERATOR
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.frames.frame import Frame, FramePlaces, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
 from fineline.fx.body_recorder import Part
-from fineline.identity import AddressSet
+from fineline.identity import AddressMap, AddressSet
 from fineline.interp.interpreter import AroundCall, Interpreter
 from fineline.interp.sub_interpreter import SubGraphTensors, SubInterpreter
 from fineline.kinds import is_a
@@ -43,6 +43,9 @@ Ts = TypeVarTuple("Ts")
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
 # Python code through which calls of custom operators go: it gets no node.
 _PASSED = frozenset({CustomOpDef.__call__.__code__})
+
+# Code whose frames are left and resumed.
+_RESUMED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 # A program that runs for ever would make a tree without end.
 MOST_NODES = 100_000
@@ -87,6 +90,9 @@ class EagerCalls:
         self.tree, self.outermost = tree, outermost
         # The running frames, with the owner of each, and whether it has a node.
         self.frames: list[tuple[FrameType, str, bool]] = []
+        # Frames that may be resumed: the node of each, its code, and the instruction at which it was left. A frame at a dead one's address is
+        # no danger: it begins at an earlier instruction.
+        self._left: AddressMap[tuple[Node, CodeType, int]] = AddressMap()
 
     def __enter__(self) -> None:
         if sys.getprofile() is None:
@@ -114,12 +120,12 @@ class EagerCalls:
             whose = self._whose(frame)
             shown = whose is USERS
         if shown:
-            caller = tree.under_way[-1]
-            # A generator that is resumed belongs to the call that started it.
-            again = code.co_flags & CO_GENERATOR and caller.children and caller.children[-1].name == code.co_qualname
-            place = (code.co_filename, code.co_firstlineno)
+            # A generator or coroutine that is resumed has the node of the call that started it.
+            node, left, at = self._left.get(frame, (None, None, -1))
+            if node is None or left is not code or frame.f_lasti < at:
+                node = tree.add(tree.under_way[-1], code.co_qualname, (code.co_filename, code.co_firstlineno), "eager")
             tree.recording.clock.charge()
-            tree.under_way.append(caller.children[-1] if again else tree.add(caller, code.co_qualname, place, "eager"))
+            tree.under_way.append(node)
         self.frames.append((frame, whose, shown))
 
     def _whose(self, frame: FrameType) -> str:
@@ -135,9 +141,12 @@ class EagerCalls:
         return LIBRARYS if is_library(code.co_filename) else USERS
 
     def _leave(self) -> None:
-        if self.frames.pop()[2]:
+        frame, _, shown = self.frames.pop()
+        if shown:
             self.tree.recording.clock.charge()
-            self.tree.under_way.pop()
+            node = self.tree.under_way.pop()
+            if frame.f_code.co_flags & _RESUMED:
+                self._left[frame] = node, frame.f_code, frame.f_lasti
 
 
 class EagerCall:
