@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import fineline
-from fineline.report.costs import BreakCost, BreakPlace, Cost, MetBreak, costs_of, total
+from fineline.report.costs import BreakCost, BreakPlace, Cost, total
 from fineline.report.events import LISTENERS
+from fineline.report.recording import Recording
 
 SECONDS = 0.02
 
@@ -161,7 +162,9 @@ def test_an_eager_call_whose_time_is_not_known() -> None:
     assert str(unknown) == "costs 1 graph break, 1 eager call (not measured)"
     assert str(known + unknown + unknown) == "costs 3 graph breaks, 2 graphs, 3 guards, 500 ms of eager calls, 2 eager calls (not measured)"
     assert str(Cost() - unknown) == "costs 1 eager call (not measured), saves 1 graph break"
-    [cost] = costs_of([MetBreak(BreakPlace("FL411", "print can't be captured", "a.py", 3, ""))])
+    recording = Recording()
+    recording.meet(BreakPlace("FL411", "print can't be captured", "a.py", 3, ""))
+    [cost] = recording.costs()
     assert cost.cost == unknown
 
 

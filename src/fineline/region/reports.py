@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import caller
+from fineline.exception_slots import error_text
 from fineline.policy.rule import Rule
 from fineline.region.descriptions import call_stack, place_of
 from fineline.region.entry_point import EntryPoint
@@ -16,8 +19,21 @@ from fineline.report.events import LISTENERS, Detail, Event, ShownRule
 from fineline.report.logs import LOGS
 from fineline.stacks import StackPlace, to_the_user
 
+log = logging.getLogger("fineline")
+
 # At most so many events are kept; listeners get all.
 MOST_EVENTS = 10_000
+
+
+def _log_failure(hear: Callable[[Event], None], error: Exception) -> None:
+    """Logs the error of a listener, once, unless the log raises too: the stack may be at its end."""
+    try:
+        name = getattr(hear, "__qualname__", type(hear).__name__)
+        if (name, type(error)) not in LISTENERS.said:
+            LISTENERS.said.add((name, type(error)))
+            log.warning("fineline: reports lack events, because %s raises %s", name, error_text(error))
+    except Exception as e:
+        let_pass(e)
 
 
 class Reports:
@@ -81,9 +97,14 @@ class Reports:
         return text in self._said
 
     def tell(self, event: Event) -> Event:
-        """Passes an event to the logs and the listeners."""
+        """Passes an event to the logs and the listeners. It happens in a user's call: what they raise is logged, and goes no further."""
         event = replace(event, region=self.name)
-        LISTENERS.tell(event, LOGS.hear)
+        for hear in (LOGS.hear, *LISTENERS.all):
+            try:
+                hear(event)
+            except Exception as e:
+                let_pass(e)
+                _log_failure(hear, e)
         return event
 
     def tell_rules(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, Self, TypedDict, TypeVar, TypeVarTuple
 
-from fineline.identity import IdentitySet
 from fineline.stacks import StackPlace
 
 T = TypeVar("T")
@@ -120,19 +119,6 @@ class MetBreak:
             return call(*args)
         finally:
             self.seconds = (self.seconds or 0.0) + time.perf_counter() - began
-
-
-def costs_of(breaks: Iterable[MetBreak]) -> list[BreakCost]:
-    """Returns the costs of graph breaks, in their order. A program to which several graph breaks lead counts for the first one."""
-    seen = IdentitySet()
-    found = []
-    for met in breaks:
-        cost = Cost(1, seconds=met.seconds or 0.0, unmeasured=int(met.seconds is None))
-        for programs in met.programs:
-            cost = sum(programs if programs not in seen else (), cost)
-            seen.add(programs)
-        found.append(BreakCost(met.place, cost))
-    return found
 
 
 def total(costs: Iterable[BreakCost]) -> Cost:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
-from fineline.bytecode.asynchronous import let_pass
-from fineline.exception_slots import error_text
 from fineline.refusals import REFUSALS
 from fineline.report.costs import BreakCost
 from fineline.report.programs import GiveProgram
 from fineline.report.tree import Node
 from fineline.stacks import StackPlace
-
-log = logging.getLogger("fineline")
 
 
 class ShownText(Protocol):
@@ -145,27 +140,8 @@ class Listeners:
     def __init__(self) -> None:
         self.all: tuple[Callable[[Event], None], ...] = ()
         self.trees = False
-        # The listeners whose errors have been logged, with the types of these.
-        self._said: set[tuple[str, type]] = set()
-
-    def tell(self, event: Event, first: Callable[[Event], None]) -> None:
-        """Passes an event to ``first`` and all listeners. It happens in a user's call: what they raise is logged, and goes no further."""
-        for hear in (first, *self.all):
-            try:
-                hear(event)
-            except Exception as e:
-                let_pass(e)
-                self._log(hear, e)
-
-    def _log(self, hear: Callable[[Event], None], error: Exception) -> None:
-        """Logs the error of a listener, once, unless the log raises too: the stack may be at its end."""
-        try:
-            name = getattr(hear, "__qualname__", type(hear).__name__)
-            if (name, type(error)) not in self._said:
-                self._said.add((name, type(error)))
-                log.warning("fineline: reports lack events, because %s raises %s", name, error_text(error))
-        except Exception as e:
-            let_pass(e)
+        # The errors of listeners that have been logged: the name of each listener, with the type.
+        self.said: set[tuple[str, type]] = set()
 
 
 LISTENERS = Listeners()

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
+from fineline.identity import IdentitySet
 from fineline.report.clock import CallClock
-from fineline.report.costs import BreakCost, BreakPlace, Cost, MetBreak, costs_of
+from fineline.report.costs import BreakCost, BreakPlace, Cost, MetBreak
 from fineline.report.programs import UNKNOWN, Measures
 from fineline.report.tree import Node
 
@@ -52,8 +53,16 @@ class Recording:
         return self._programs.setdefault(entry_point, [])
 
     def costs(self) -> list[BreakCost]:
-        """Returns what the graph breaks have cost so far."""
-        return costs_of(self._breaks)
+        """Returns what the graph breaks have cost so far. A program to which several of them lead counts for the first one."""
+        seen = IdentitySet()
+        found = []
+        for met in self._breaks:
+            cost = Cost(1, seconds=met.seconds or 0.0, unmeasured=int(met.seconds is None))
+            for programs in met.programs:
+                cost = sum(programs if programs not in seen else (), cost)
+                seen.add(programs)
+            found.append(BreakCost(met.place, cost))
+        return found
 
     # -- programs ------------------------------------------------------------------------------------------------------
     def forget_operators(self) -> None:
