@@ -83,26 +83,41 @@ class Tree:
 USERS, LIBRARYS, FINELINES = "user", "library", "fineline"
 
 
-class EagerCalls:
-    """Adds the calls of user functions inside an eager call to a tree, unless another profiler is active."""
+class EagerCall:
+    """Makes the eager call of a graph break, during the capture or after it: measures it, and adds the calls of user functions in it to a tree.
 
-    def __init__(self, tree: Tree, outermost: CodeType | None) -> None:
+    While another profiler is active, it adds no calls.
+    """
+
+    def __init__(self, tree: Tree, outermost: CodeType | None, met: MetBreak | None) -> None:
         self.tree, self.outermost = tree, outermost
+        self._node, self._met = tree.innermost(), met
         # The running frames, with the owner of each, and whether it has a node.
         self.frames: list[tuple[FrameType, str, bool]] = []
         # Frames that may be resumed: the node of each, its code, and the instruction at which it was left. A frame at a dead one's address is
         # no danger: it begins at an earlier instruction.
         self._left: AddressMap[tuple[Node, CodeType, int]] = AddressMap()
 
-    def __enter__(self) -> None:
+    def __call__(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        under_way = self.tree.under_way
+        depth = len(under_way)
+        under_way.append(self._node)
+        try:
+            with self.tree.recording.clock.running(self.tree.innermost):
+                return self._watched(call, *args)
+        finally:
+            del under_way[depth:]
+
+    def _watched(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
         if sys.getprofile() is None:
             sys.setprofile(self.see)
-
-    def __exit__(self, *_: object) -> None:
-        if sys.getprofile() == self.see:
-            sys.setprofile(None)
-        while self.frames:
-            self._leave()
+        try:
+            return self._met.during(call, *args) if self._met is not None else call(*args)
+        finally:
+            if sys.getprofile() == self.see:
+                sys.setprofile(None)
+            while self.frames:
+                self._leave()
 
     def see(self, frame: FrameType, what: str, _: object) -> None:
         """Handles an event of Python's profiler."""
@@ -147,24 +162,6 @@ class EagerCalls:
             node = self.tree.under_way.pop()
             if frame.f_code.co_flags & _RESUMED:
                 self._left[frame] = node, frame.f_code, frame.f_lasti
-
-
-class EagerCall:
-    """Makes the eager call of a graph break, during the capture or after it: measures it, and adds the calls in it to the tree."""
-
-    def __init__(self, tree: Tree, outermost: CodeType | None, met: MetBreak | None) -> None:
-        self._tree, self._outermost, self._met = tree, outermost, met
-        self._node = tree.innermost()
-
-    def __call__(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
-        under_way = self._tree.under_way
-        depth = len(under_way)
-        under_way.append(self._node)
-        try:
-            with self._tree.recording.clock.running(self._tree.innermost), EagerCalls(self._tree, self._outermost):
-                return self._met.during(call, *args) if self._met is not None else call(*args)
-        finally:
-            del under_way[depth:]
 
 
 class _Counting(TensorOps):
