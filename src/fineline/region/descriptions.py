@@ -54,10 +54,8 @@ def describe_guards(segment: ResidualProgram) -> list[str]:
 def describe_program(segment: ResidualProgram, measures: Measures | None = None) -> KeptProgram:
     """Returns a program as reports show it: it outlives the program, and holds nothing of it unless a compiler is at work on the graph."""
     places = tuple(segment.unbound.places)
-    code = functools.partial(_code_of, segment.graph)
-    if not segment.unbound.waits:
-        written = code()
-        return KeptProgram(segment.source, guards_of(segment), lambda: written, len(places), places, measures)
+    waits = segment.unbound.waits
+    code = functools.partial(_code_of, segment.graph) if waits else functools.partial(GraphCode, *_code_of(segment.graph))
     return KeptProgram(segment.source, guards_of(segment), code, len(places), places, measures)
 
 
