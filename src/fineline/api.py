@@ -330,7 +330,7 @@ def _explanation(region: Region, ran: Mapping[str, int] | None, tree: Node | Non
     return Explanation(
         region.name, list(region.reports.events), list(region.graphs.graphs), region.programs(), ran,
         rules=dict(region.reports.fired), marks=marks, tree=tree, seconds=seconds, place=region.reports.place,
-        costs=region.watch.costs.settled() if region.watch.costs else (),
+        costs=region.watch.recording.costs() if region.watch.recording is not None else (),
     )  # fmt: skip
 
 

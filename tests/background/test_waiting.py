@@ -245,6 +245,21 @@ def test_a_compiler_that_traces_is_called_by_a_call() -> None:
     assert torch.equal(a.grad, b.grad)
 
 
+def test_a_report_leaves_the_graph_to_the_compiler() -> None:
+    """Its code is written when somebody reads it; without a compiler at work, at once."""
+    gate = Gate()
+    compiled = fineline.compile(step, backend=gate, wait=False)
+    compiled(X)
+    assert gate.began.wait(LONGEST)
+    [segment] = compiled._region.segments()
+    [meanwhile] = fineline.report(compiled).kept
+    assert segment.unbound.waits and segment.graph in meanwhile.give_code.args
+    gate.open()
+    assert fineline.wait(LONGEST) and not segment.unbound.waits
+    [after] = fineline.report(compiled).kept
+    assert segment.graph not in after.give_code.args and "def forward" in after.give_code().code == meanwhile.give_code().code
+
+
 def test_compilers_in_the_thread_do_not_put_back_random_states() -> None:
     def restoring(gm, examples):
         with compile_fx.dynamo_utils.preserve_rng_state():

@@ -56,8 +56,8 @@ def test_json_has_the_calls_the_operators_and_the_way_to_each_break(folder: Path
         # In the first call and in the second one.
         assert function["ran"] == {"captured": 8, "eager": 2, "skipped": 0} and function["counted"] is True
         tree = function["tree"]
-        assert (tree["name"], tree["operators"], [child["name"] for child in tree["children"]]) == ("step", 2, ["inner"])
-        assert [(n["name"], n["colour"]) for n in tree["children"][0]["children"]] == [("Tensor.item", "eager")]
+        assert [(n["parent"], n["name"], n["colour"]) for n in tree] == [(-1, "step", "captured"), (0, "inner", "captured"), (1, "Tensor.item", "eager")]
+        assert tree[0]["operators"] == 2
         [found] = [event for event in function["events"] if event["kind"] == "break"]
         assert found["function"] == "inner" and found["next"] and found["built_in"] and found["rule"].startswith("disallow(torch.Tensor.item)")
         assert [(place["function"], Path(place["file"]).name) for place in found["stack"]] == [("step", "script.py"), ("inner", "script.py")]

@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import fineline
-from fineline.report.costs import BreakCost, BreakPlace, Cost
+from fineline.report.costs import BreakCost, BreakPlace, Cost, total
+from fineline.report.events import LISTENERS
+from fineline.report.recording import Recording
 
 SECONDS = 0.02
 
@@ -58,7 +61,7 @@ def test_nothing_is_measured_without_an_explanation() -> None:
     compiled = fineline.compile(model, backend="eager")
     compiled(torch.ones(3))
     compiled(torch.ones(3))
-    assert compiled._region.watch.costs is None
+    assert compiled._region.watch.recording is None
     report = fineline.report(compiled)
     assert report.breaks and report.costs == [] and not report.costs_known and " costs " not in str(report)
 
@@ -79,11 +82,97 @@ def test_an_eager_call_that_raises() -> None:
     assert [cost.cost.seconds >= SECONDS for cost in explanation.costs] == [True]
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_captures_on_fakes(marked: bool) -> None:
+    """There the eager call is made after the capture, by the program."""
+    policy = fineline.Policy(disable=[slow], allow=[quick])
+    x = torch.ones(3)
+    if marked:
+        fineline.mark_dynamic(x, 0)
+    explanation = fineline.explain(model, policy=policy, dynamic=None if marked else True)(x)
+    static = fineline.explain(model, policy=policy)(torch.ones(3))
+    assert [cost.place for cost in explanation.costs] == [cost.place for cost in static.costs]
+    assert [cost.cost.graphs for cost in explanation.costs] == [cost.cost.graphs for cost in static.costs] == [1, 1, 1]
+    assert all(cost.cost.guards > 0 and not cost.cost.unmeasured for cost in explanation.costs)
+    assert all(cost.cost.seconds >= SECONDS for cost in explanation.costs[:2]) and explanation.costs[2].cost.seconds < SECONDS
+    assert explanation.tree is not None
+    assert sum([node.seconds for node in explanation.tree if node.name == "slow"]) >= 2 * SECONDS
+    assert [(node.name, node.colour) for node in explanation.tree] == [(node.name, node.colour) for node in static.tree or ()]
+
+
+def test_a_recompile_with_symbolic_sizes() -> None:
+    before, LISTENERS.trees = LISTENERS.trees, True
+    try:
+        compiled = fineline.compile(model, backend="eager", policy=fineline.Policy(disable=[slow]))
+        compiled(torch.ones(3))
+        compiled(torch.ones(4))
+    finally:
+        LISTENERS.trees = before
+    report = fineline.report(compiled)
+    found = [cost.cost for cost in report.costs if cost.place.id == "FL400"]
+    assert len(found) == 4 and report.recompiles and all(cost.seconds >= SECONDS for cost in found) and not report.cost.unmeasured
+    # Both captures lead to the same places; the programs there count for the graph breaks of the first.
+    assert [cost.cost.graphs for cost in report.costs] == [2, 2, 2, 0, 0, 0]
+
+
+def test_the_calls_in_an_eager_call_and_its_exception_after_a_capture_on_fakes() -> None:
+    def below(x: torch.Tensor) -> None:
+        time.sleep(SECONDS)
+        raise ValueError
+
+    @fineline.disable
+    def fails(x: torch.Tensor) -> None:
+        below(x)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        try:
+            fails(x)
+        except ValueError:
+            x = x + 1
+        return x.sin()
+
+    static, explanation = [fineline.explain(step, dynamic=dynamic)(torch.ones(3)) for dynamic in (False, True)]
+    for told in (static, explanation):
+        [cost] = told.costs
+        # The graph is that of the handler.
+        assert cost.cost.seconds >= SECONDS and cost.cost.graphs == 1
+        assert [(node.name.rpartition(".")[2], node.colour) for node in told.tree or ()][1:] == [("fails", "eager"), ("below", "eager")]
+        assert [node.seconds >= SECONDS for node in told.tree or ()][1:] == [False, True]
+
+
+def test_each_stack_of_a_place_has_its_own_cost() -> None:
+    def wait(x: torch.Tensor, times: int) -> torch.Tensor:
+        for _ in range(times):
+            x = slow(x.sin())
+        return x
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = wait(x, 1)
+        return y + wait(x, 3)
+
+    explanation = fineline.explain(step, policy=fineline.Policy(disable=[slow]))(torch.ones(3))
+    stacks = {cost.place.stack for cost in explanation.costs}
+    own = [str(replace(total([cost for cost in explanation.costs if cost.place.stack == stack]), breaks=0)) for stack in stacks]
+    shown = [line.strip() for line in str(explanation).splitlines() if line.startswith("      costs ") and "graph break" not in line]
+    assert len(explanation.costs) == 4 and len(stacks) == 2 and sorted(shown) == sorted(own) and len({*shown}) == 2
+
+
+def test_an_eager_call_whose_time_is_not_known() -> None:
+    known, unknown = Cost(1, 2, 3, 0.5), Cost(1, unmeasured=1)
+    assert str(unknown) == "costs 1 graph break, 1 eager call (not measured)"
+    assert str(known + unknown + unknown) == "costs 3 graph breaks, 2 graphs, 3 guards, 500 ms of eager calls, 2 eager calls (not measured)"
+    assert str(Cost() - unknown) == "costs 1 eager call (not measured), saves 1 graph break"
+    recording = Recording()
+    recording.meet(BreakPlace("FL411", "print can't be captured", "a.py", 3, ""))
+    [cost] = recording.costs()
+    assert cost.cost == unknown
+
+
 def test_words() -> None:
     assert str(Cost()) == "costs nothing" and str(Cost(seconds=1e-9)) == "costs nothing"
     assert str(Cost(1, 2, 1, 0.0123)) == "costs 1 graph break, 2 graphs, 1 guard, 12.3 ms of eager calls"
     assert str(Cost(1) - Cost(0, 3, 5, 2.5)) == "costs 1 graph break, saves 3 graphs, 5 guards, 2.5 s of eager calls"
-    one = BreakCost(BreakPlace("FL411", "print can't be captured", "a.py", 3, ""), Cost(1, 2, 3, 4.5))
+    one = BreakCost(BreakPlace("FL411", "print can't be captured", "a.py", 3, "", (("a.py", 3, "f"),)), Cost(1, 2, 3, 4.5, 1))
     assert BreakCost.from_dict(json.loads(json.dumps(one.as_dict()))) == one
 
 

@@ -245,7 +245,7 @@ def test_save_writes_a_page_json_or_text(tmp_path: Path) -> None:
     told.save(tmp_path / "report.txt")
     assert page_data((tmp_path / "report.html").read_text())["functions"][0]["name"] == "program"
     facts = json.loads((tmp_path / "report.json").read_text())
-    assert facts["name"] == "program" and facts["tree"]["seconds"] > 0 and facts["programs"][0]["measures"] and facts["programs"][0]["guards"]
+    assert facts["name"] == "program" and facts["tree"][0]["seconds"] > 0 and facts["programs"][0]["measures"] and facts["programs"][0]["guards"]
     assert (tmp_path / "report.txt").read_text() == f"{told}\n"
     with pytest.raises(FileNotFoundError):
         told.save(tmp_path / "nowhere" / "report.html")

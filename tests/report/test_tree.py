@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +15,8 @@ import fineline
 from fineline import Policy
 from fineline.interp.interpreter import Interpreter
 from fineline.interp.opcodes.flow import LONG_LOOP
-from fineline.report.tree import Node
+from fineline.report.events import LISTENERS
+from fineline.report.tree import Node, joined
 
 X = torch.arange(4.0)
 
@@ -65,7 +71,8 @@ def test_the_call_tree_with_each_frames_colour():
     assert all(n.file and not n.file.startswith(fineline.__path__[0]) for n in tree)
     lines = str(tree).splitlines()
     assert lines[1].startswith("  captured Linear.forward, 1 operator  ") and lines[1].endswith("(3 times)")
-    assert tree.as_dict()["children"][3]["children"][0]["name"] == "inner"
+    rows = tree.as_list()
+    assert (rows[4]["name"], rows[5]["name"]) == ("frame", "inner") and [row["parent"] for row in rows[:6]] == [-1, 0, 0, 0, 0, 4]
 
 
 def test_the_operators_of_the_tree_are_those_of_the_graphs():
@@ -209,4 +216,106 @@ def test_an_eager_call_that_raises_leaves_no_profiler_and_no_call_under_way():
 
 def test_a_tree_survives_json():
     tree = fineline.explain(Net())(X).tree
-    assert Node.from_dict(tree.as_dict()) == tree
+    again = Node.from_list(json.loads(json.dumps(tree.as_list())))
+    assert again == tree and again.as_list() == tree.as_list()
+
+
+def test_a_tree_may_be_deeper_than_the_stack():
+    """The calls of a recursive function, of which each calls the next."""
+    depth = 3 * sys.getrecursionlimit()
+
+    def chain():
+        root = node = Node("f", "a.py", 1, "captured")
+        for _ in range(depth):
+            node.children.append(Node("f", "a.py", 1, "captured", seconds=1.0))
+            [node] = node.children
+        node.colour = "eager"
+        return root
+
+    one, other = chain(), chain()
+    assert one == other and len(list(one)) == depth + 1 and str(one).count("\n") == depth
+    again = Node.from_list(json.loads(json.dumps(one.as_list())))
+    assert again == one and joined([one, again]).children[0].seconds == 2.0
+    [*_, last] = other
+    last.operators = 1
+    assert one != other and len(joined([one, other]).children) == 2
+
+
+def test_what_is_resumed_has_one_node():
+    """Generators by turns, two of one function, and coroutines: each is one call, however often it is resumed and by whom."""
+
+    def ones():
+        for _ in range(3):
+            yield inner(X)
+
+    def twos():
+        for _ in range(3):
+            yield X
+
+    async def step():
+        await asyncio.sleep(0)
+        return inner(X)
+
+    async def steps():
+        for _ in range(2):
+            yield await step()
+
+    async def main():
+        return [x async for x in steps()]
+
+    @fineline.disable
+    def by_turns(x):
+        list(zip(ones(), twos(), ones()))
+        return x
+
+    @fineline.disable
+    def asynchronous(x):
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(main())
+        finally:
+            loop.close()
+        return x
+
+    tree = fineline.explain(lambda x: asynchronous(by_turns(x)) + 1)(X).tree
+    turns, other = tree.children
+    names = [(node.name.rpartition(".")[2], len(node.children)) for node in turns]
+    assert names[0] == ("by_turns", 3) and [name for name in names if name[0] in ("ones", "twos")] == [("ones", 3), ("twos", 0), ("ones", 3)]
+    names = [node.name.rpartition(".")[2] for node in other]
+    assert (names.count("main"), names.count("steps"), names.count("step"), names.count("inner")) == (1, 1, 2, 2)
+
+
+def test_equal_captures_are_one_tree_with_their_sums():
+    """A function that is captured again makes the same calls: their times and programs count, so that the order is that of all captures."""
+    seconds = {"first": 0.02, "second": 0.0}
+
+    @fineline.disable
+    def first():
+        time.sleep(seconds["first"])
+
+    @fineline.disable
+    def second():
+        time.sleep(seconds["second"])
+
+    def f(x, n):
+        first()
+        second()
+        return inner(x) + n
+
+    before, LISTENERS.trees = LISTENERS.trees, True
+    try:
+        compiled = fineline.compile(f, backend="eager", dynamic=False)
+        compiled(X, 1)
+        [one] = [node for node in fineline.report(compiled).tree if node.name == "inner"]
+        seconds["first"], seconds["second"] = 0.0, 0.05
+        compiled(X, 2)
+        told = fineline.report(compiled)
+    finally:
+        LISTENERS.trees = before
+    assert [(node.name.rpartition(".")[2], node.operators) for node in told.tree] == [("f", 1), ("first", 0), ("second", 0), ("inner", 2)]
+    times = {node.name.rpartition(".")[2]: node.seconds for node in told.tree}
+    assert times["first"] >= 0.02 and times["second"] >= 0.05
+    [again] = [node for node in told.tree if node.name == "inner"]
+    assert set(again.programs) > set(one.programs) and again.programs == [program.measures.key for program in told.kept if program.operators > 1]
+    # The tree of a region is read again and again, while it grows.
+    assert [node.seconds for node in fineline.report(compiled).tree] == [node.seconds for node in told.tree]

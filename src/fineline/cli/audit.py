@@ -131,8 +131,9 @@ class Audit:
         count = Counter(e["kind"] for e in events)
         # A function that a rule skips does not count.
         eager = Counter((e["kind"], e["id"]) for e in events if e["kind"] in _EAGER and not (e["kind"] == "skipped" and e["rule"]))
-        seconds = sum(cost["seconds"] for function in functions for cost in function["costs"])
-        cost = Cost(count["break"], count["graph"], sum(len(function["guards"]) for function in functions), seconds)
+        costs = [cost for function in functions for cost in function["costs"]]
+        spent = sum(cost["seconds"] for cost in costs), sum(cost["unmeasured"] for cost in costs)
+        cost = Cost(count["break"], count["graph"], sum(len(function["guards"]) for function in functions), *spent)
         return Outcome(status, texts[0], texts[1], count["graph"], count["break"], eager, tuple(facts["rules"]), cost)
 
 

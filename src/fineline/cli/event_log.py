@@ -22,10 +22,10 @@ class Heard:
         self._fired: dict[str, dict[int, Counter[ShownRule]]] = {}
         self._programs: dict[str, list[KeptProgram]] = {}
         # The function that returns the calls of each region, and its counts of operators.
-        self._trees: dict[str, dict[int, Callable[[], Node]]] = {}
-        self._ran: dict[str, dict[int, Counter[str] | None]] = {}
+        self._trees: dict[str, dict[object, Callable[[], Node]]] = {}
+        self._ran: dict[str, dict[object, Counter[str] | None]] = {}
         # The function that returns the costs of each region's graph breaks.
-        self._costs: dict[str, dict[int, Callable[[], list[BreakCost]]]] = {}
+        self._costs: dict[str, dict[object, Callable[[], list[BreakCost]]]] = {}
 
     def hear(self, event: Event) -> None:
         events = self._events.setdefault(event.region, [])

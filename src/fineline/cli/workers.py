@@ -24,6 +24,7 @@ from fineline.api import set_policy
 from fineline.cli.event_log import Heard
 from fineline.cli.suspect_run import SuspectRun
 from fineline.errors import BadRule
+from fineline.identity import IdentitySet
 from fineline.install import install
 from fineline.ledger.findings import Findings
 from fineline.policy.files import PolicyFile
@@ -147,7 +148,9 @@ class Relay:
         self.folder = folder
         self._explains = explains
         # Events to write again at the end, because they grow: the calls of each region and its counts.
-        self._growing: dict[int, Event] = {}
+        self._growing: dict[object, Event] = {}
+        # The counters whose addresses have been written: they are not used again.
+        self._counters = IdentitySet()
         register_after_fork(self, Relay._begin_copy)
 
     def begin(self) -> None:
@@ -172,6 +175,8 @@ class Relay:
             return
         if event.kind == "tree":
             self._growing[event.detail["of"]] = event
+        elif event.kind == "rules":
+            self._counters.add(event.detail["fired"])
         self._write(event)
 
     def _write(self, event: Event) -> None:
@@ -285,7 +290,7 @@ def _packed(event: Event) -> dict[str, object]:
     if event.kind == "tree":
         tree = event.detail["tree"]
         costs = [cost.as_dict() for cost in event.detail["costs"]()] if "costs" in event.detail else []
-        return {**facts, "tree": tree and tree().as_dict(), "ran": event.detail["ran"], "of": event.detail["of"], "costs": costs}
+        return {**facts, "tree": tree and tree().as_list(), "ran": event.detail["ran"], "of": id(event.detail["of"]), "costs": costs}
     if event.kind == "rules":
         fired = event.detail["fired"]
         return {**facts, "counter": id(fired), "fired": [(_packed_rule(rule), times) for rule, times in list(fired.items())]}
@@ -301,7 +306,7 @@ def _unpacked(facts: Any, counters: dict[int, Counter[ShownRule]]) -> Event:
         program = KeptProgram.from_dict(facts["program"])
         detail = {"program": lambda: program}
     elif known["kind"] == "tree":
-        tree = facts["tree"] and Node.from_dict(facts["tree"])
+        tree = facts["tree"] and Node.from_list(facts["tree"])
         ran = facts["ran"] if facts["ran"] is None else Counter(facts["ran"])
         costs = [BreakCost.from_dict(cost) for cost in facts["costs"]]
         detail = {"tree": (lambda: tree) if tree else None, "ran": ran, "of": facts["of"], "costs": lambda: costs}

@@ -5,6 +5,7 @@ A segment's program returns before the eager call is made, so that no frame of i
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -29,6 +30,11 @@ class Continuation:
 
     def __init__(self, go_on: Callable, through: Callable | None = None, go_on_raised: Callable | None = None) -> None:
         self.go_on, self.through, self.go_on_raised = go_on, through, go_on_raised
+
+    def with_calls(self, make: Callable[..., Any]) -> Continuation:
+        """Returns one whose eager call ``make(through, *args)`` makes."""
+        through = functools.partial(make, self.through) if self.through is not None else None
+        return Continuation(self.go_on, through, self.go_on_raised)
 
 
 def is_continued(out: Any) -> bool:

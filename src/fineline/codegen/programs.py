@@ -123,6 +123,12 @@ class UnboundProgram:
         self.withdrawn = True
 
     @property
+    def waits(self) -> bool:
+        """Returns whether its graph is still to be compiled in the background."""
+        graph = self.constants.get("graph")
+        return type(graph) is PendingGraph and graph.job.outcome is None
+
+    @property
     def takes_instances(self) -> bool:
         """Returns whether it reads an instance, which each region gives to it."""
         return self._register >= 0

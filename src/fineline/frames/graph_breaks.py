@@ -7,6 +7,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from fineline.frames.graph_limits import GraphLimits
+from fineline.report.costs import MetBreak
 
 # Graph breaks at code that is never captured, because of a rule or its kind: disabled functions, another compiler's code, coroutines.
 UNSEEN = frozenset({"FL400", "FL402", "FL405", "FL430"})
@@ -73,6 +74,8 @@ class GraphBreak(BaseException):
         # The delivery of the result, and whether it has been set: None is the operand stack.
         self.then: Delivery | None = None
         self.bound = False
+        # What measures it, if the capture is watched.
+        self.met: MetBreak | None = None
 
     def to(self, then: Delivery | None) -> GraphBreak:
         """Sets the delivery of the result, unless an inner call has set it before."""

@@ -53,18 +53,24 @@ class ReferenceProgram:
         """Returns the index of the first failing step, -1 if all pass."""
         return self._run(roots, {})
 
-    def costs(self, roots: tuple) -> tuple[float, ...]:
-        """Returns the nanoseconds that each step takes, -1 for those after a failed one."""
+    def costs(self, roots: tuple) -> tuple[tuple[float, ...], float]:
+        """Returns the nanoseconds of each step, -1 for those after a failed one, and of a warm check, -1 if a step fails.
+
+        Steps are evaluated once, because some run users' code.
+        """
         costs = [-1.0] * len(self.steps)
         registers: dict[int, object] = {}
+        all_held = True
         for index, step in enumerate(self.steps):
             began = time.perf_counter_ns()
             held = self._run(roots, registers, (step,)) < 0
             costs[index] = float(time.perf_counter_ns() - began)
+            all_held = all_held and held
             # Steps after a wrong number of items can be evaluated; those after a wrong type rely on it.
             if not held and step[0] not in ("len", "keys", "absent"):
                 break
-        return tuple(costs)
+        # This evaluator remembers nothing.
+        return tuple(costs), sum(costs) if all_held else -1.0
 
     def explain(self, roots: tuple) -> tuple[Change, ...]:
         """Returns what the first failing step says has changed; nothing if all pass."""

@@ -57,6 +57,9 @@ from fineline.tracing.segment_trace import SegmentTrace
 from fineline.tracing.tracebacks import ExceptionState, raised_inside
 from fineline.tracing.varying_reads import VaryingReads
 
+# Makes an eager call: it gets the callable, and the arguments.
+AroundCall = Callable[..., Any]
+
 _NULLS = (NULL,) * 64
 # Exceptions that depend on the moment of the call, and not on anything that a guard could check.
 TRANSIENT = (KeyboardInterrupt, MemoryError, RecursionError, torch.OutOfMemoryError, UncatchableError)
@@ -408,6 +411,10 @@ class Interpreter:
 
     def note_continuation(self, place: FramePlaces) -> None:
         """Notifies the call tree that the frames left at a place have been rebuilt."""
+
+    def around_eager_call(self, graph_break: GraphBreak) -> AroundCall | None:
+        """Returns what makes the eager call of a graph break after this capture for the call tree, which measures it; None if there is none."""
+        return None
 
     def forget_calls(self) -> None:
         """Notifies the call tree that the code since the last graph break is captured again."""

@@ -86,15 +86,15 @@ PyObject* program_failing(PyObject* self, PyObject* roots) {
 PyObject* program_costs(PyObject* self, PyObject* roots) {
   PyObject* const* items = checked_roots(self, roots);
   if (!items) return nullptr;
-  const std::vector<double> costs = as_program(self)->program->costs(items);
-  if (PyErr_Occurred()) return nullptr;
-  PyObject* result = PyTuple_New(static_cast<Py_ssize_t>(costs.size()));
-  for (size_t i = 0; result && i < costs.size(); i++) {
-    PyObject* cost = PyFloat_FromDouble(costs[i]);
-    if (!cost) Py_CLEAR(result);
-    if (result) PyTuple_SET_ITEM(result, i, cost);
+  const std::optional<Costs> costs = as_program(self)->program->costs(items);
+  if (!costs) return nullptr;
+  Ref each(PyTuple_New(static_cast<Py_ssize_t>(costs->steps.size())));
+  for (size_t i = 0; each && i < costs->steps.size(); i++) {
+    PyObject* cost = PyFloat_FromDouble(costs->steps[i]);
+    if (!cost) return nullptr;
+    PyTuple_SET_ITEM(each.get(), i, cost);
   }
-  return result;
+  return each ? Py_BuildValue("(Od)", each.get(), costs->check) : nullptr;
 }
 
 PyObject* program_statistics(PyObject* self, PyObject*) { return as_program(self)->program->statistics(); }
@@ -106,7 +106,7 @@ PyObject* program_repr(PyObject* self) {
 PyMethodDef methods[] = {
     {"check", program_check, METH_O, "check(roots): the values of the output registers, or None on a miss."},
     {"failing", program_failing, METH_O, "failing(roots): the index of the first failing step, -1 if all pass."},
-    {"costs", program_costs, METH_O, "costs(roots): the nanoseconds that each step takes, -1 for those after a failed one."},
+    {"costs", program_costs, METH_O, "costs(roots): the nanoseconds of each step, -1 for those after a failed one, and of a warm check, -1 if a step fails."},
     {"statistics", program_statistics, METH_NOARGS, "statistics(): how calls were checked so far."},
     {nullptr, nullptr, 0, nullptr},
 };

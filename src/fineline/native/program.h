@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -21,6 +22,12 @@ struct Plan {
   std::vector<int> kept;  // registers written by the quiet pass that loud steps or outputs read
 };
 
+// Nanoseconds that each step takes if nothing is remembered, -1 for those after a failed one; and those of a warm check, -1 if a step fails.
+struct Costs {
+  std::vector<double> steps;
+  double check;
+};
+
 class Program {
  public:
   // Null with an error set if the steps are malformed. Borrows the payloads from `steps`.
@@ -32,8 +39,8 @@ class Program {
   // Index of the first failing step, -1 if all pass, -2 with an error set.
   int failing(PyObject* const* roots);
 
-  // Nanoseconds that each step takes if nothing is remembered, -1 for those after a failed one; empty with an error set.
-  std::vector<double> costs(PyObject* const* roots);
+  // Evaluates steps that only Python can judge once: they may run users' code. Nothing with an error set.
+  std::optional<Costs> costs(PyObject* const* roots);
 
   size_t n_outputs() const { return outputs_.size(); }
   // Counts of words in the latest table, tables, table hits, full passes and registers evaluated anew on each call: for tests and reports.
@@ -58,6 +65,7 @@ class Program {
   void promote(int step);
   Shortcut* find_shortcut(PyObject* const* roots);
   bool quiet_pass(PyObject* const* roots, PyObject*** registers);
+  double quickest_quiet_pass(PyObject* const* roots);
   Outcome loud_pass(PyObject* const* roots, PyObject** quiet, PyObject** outputs);
   void learn(Shortcut* stale, PyObject* const* roots);
   bool note_changed_roots(PyObject* const* roots);

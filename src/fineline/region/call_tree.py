@@ -7,18 +7,18 @@ import sys
 import types
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
-from fineline.bytecode.code import CO_GENERATOR
+from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.frames.frame import Frame, FramePlaces, stack
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_own, is_stand_in
 from fineline.fx.body_recorder import Part
-from fineline.identity import AddressSet
-from fineline.interp.interpreter import Interpreter
+from fineline.identity import AddressMap, AddressSet
+from fineline.interp.interpreter import AroundCall, Interpreter
 from fineline.interp.sub_interpreter import SubGraphTensors, SubInterpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
@@ -27,20 +27,25 @@ from fineline.region.disabled_frames import FrameRunner
 from fineline.region.session.break_errors import deciding_rule
 from fineline.region.watch import Watch
 from fineline.report.clock import CallClock
-from fineline.report.costs import Costs
+from fineline.report.costs import MetBreak
 from fineline.report.operator_counter import OperatorCounts
 from fineline.report.recording import Recording
-from fineline.report.tree import Cause, Node, joined
+from fineline.report.tree import Cause, Node, merged
 from fineline.stacks import PROGRAM, is_library
 from fineline.tensor_ops.tensors import TensorOps
 from fineline.tracing.interp import Backing, CaptureHost, Interp, InterpreterOptions
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.subgraph_rules import SubGraphRules
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 # The namespaces of PyTorch's own operators.
 _PYTORCHS = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "torch", "c10d", "_c10d_functional"})
 # Python code through which calls of custom operators go: it gets no node.
 _PASSED = frozenset({CustomOpDef.__call__.__code__})
+
+# Code whose frames are left and resumed.
+_RESUMED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 # A program that runs for ever would make a tree without end.
 MOST_NODES = 100_000
@@ -70,32 +75,49 @@ class Tree:
 
     def result(self) -> Node:
         """Returns the tree of the one call; its root stands for the compiled callable, which usually calls one function."""
-        root = self.root
-        only = joined(root.children) if not root.operators else None
-        return only if only in root.children[:1] else root
+        found = merged(self.root.children) if not self.root.operators else None
+        return found if found is not None else self.root
 
 
 # The owner of a frame that runs in an eager call. fineline's frames include all that it calls itself, such as listeners and backends.
 USERS, LIBRARYS, FINELINES = "user", "library", "fineline"
 
 
-class EagerCalls:
-    """Adds the calls of user functions inside an eager call to a tree, unless another profiler is active."""
+class EagerCall:
+    """Makes the eager call of a graph break, during the capture or after it: measures it, and adds the calls of user functions in it to a tree.
 
-    def __init__(self, tree: Tree, outermost: CodeType | None) -> None:
+    While another profiler is active, it adds no calls.
+    """
+
+    def __init__(self, tree: Tree, outermost: CodeType | None, met: MetBreak | None) -> None:
         self.tree, self.outermost = tree, outermost
+        self._node, self._met = tree.innermost(), met
         # The running frames, with the owner of each, and whether it has a node.
         self.frames: list[tuple[FrameType, str, bool]] = []
+        # Frames that may be resumed: the node of each, its code, and the instruction at which it was left. A frame at a dead one's address is
+        # no danger: it begins at an earlier instruction.
+        self._left: AddressMap[tuple[Node, CodeType, int]] = AddressMap()
 
-    def __enter__(self) -> None:
+    def __call__(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        under_way = self.tree.under_way
+        depth = len(under_way)
+        under_way.append(self._node)
+        try:
+            with self.tree.recording.clock.running(self.tree.innermost):
+                return self._watched(call, *args)
+        finally:
+            del under_way[depth:]
+
+    def _watched(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
         if sys.getprofile() is None:
             sys.setprofile(self.see)
-
-    def __exit__(self, *_: object) -> None:
-        if sys.getprofile() == self.see:
-            sys.setprofile(None)
-        while self.frames:
-            self._leave()
+        try:
+            return self._met.during(call, *args) if self._met is not None else call(*args)
+        finally:
+            if sys.getprofile() == self.see:
+                sys.setprofile(None)
+            while self.frames:
+                self._leave()
 
     def see(self, frame: FrameType, what: str, _: object) -> None:
         """Handles an event of Python's profiler."""
@@ -113,12 +135,12 @@ class EagerCalls:
             whose = self._whose(frame)
             shown = whose is USERS
         if shown:
-            caller = tree.under_way[-1]
-            # A generator that is resumed belongs to the call that started it.
-            again = code.co_flags & CO_GENERATOR and caller.children and caller.children[-1].name == code.co_qualname
-            place = (code.co_filename, code.co_firstlineno)
+            # A generator or coroutine that is resumed has the node of the call that started it.
+            node, left, at = self._left.get(frame, (None, None, -1))
+            if node is None or left is not code or frame.f_lasti < at:
+                node = tree.add(tree.under_way[-1], code.co_qualname, (code.co_filename, code.co_firstlineno), "eager")
             tree.recording.clock.charge()
-            tree.under_way.append(caller.children[-1] if again else tree.add(caller, code.co_qualname, place, "eager"))
+            tree.under_way.append(node)
         self.frames.append((frame, whose, shown))
 
     def _whose(self, frame: FrameType) -> str:
@@ -134,9 +156,12 @@ class EagerCalls:
         return LIBRARYS if is_library(code.co_filename) else USERS
 
     def _leave(self) -> None:
-        if self.frames.pop()[2]:
+        frame, _, shown = self.frames.pop()
+        if shown:
             self.tree.recording.clock.charge()
-            self.tree.under_way.pop()
+            node = self.tree.under_way.pop()
+            if frame.f_code.co_flags & _RESUMED:
+                self._left[frame] = node, frame.f_code, frame.f_lasti
 
 
 class _Counting(TensorOps):
@@ -292,11 +317,10 @@ class WatchedSubInterpreter(_WatchedCalls, SubInterpreter):
 class Watched(_WatchedCalls):
     """The interpreter of a capture that is watched."""
 
-    def __init__(self, tree: Tree, costs: Costs, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
+    def __init__(self, tree: Tree, options: InterpreterOptions, lessons: Lessons, host: CaptureHost[Interpreter]) -> None:
         super().__init__(options, lessons, host)
         self.nested.sub_interpreter = WatchedSubInterpreter
         self.tensors = _Counting(self.tensors)
-        self._costs = costs
         tree.recording.forget_operators()
         self.watch(tree)
 
@@ -310,8 +334,10 @@ class Watched(_WatchedCalls):
                 f.own_extras().node = node
 
     def beyond(self, graph_break: GraphBreak) -> Any:
-        with self.tree.recording.clock.running(self.tree.innermost), EagerCalls(self.tree, _code_of(_called(graph_break))):
-            return self._costs.during(super().beyond, graph_break)
+        return self.around_eager_call(graph_break)(super().beyond, graph_break)
+
+    def around_eager_call(self, graph_break: GraphBreak) -> AroundCall:
+        return EagerCall(self.tree, _code_of(_called(graph_break)), graph_break.met)
 
     def at_graph_break(self, graph_break: GraphBreak) -> Frame:
         fn = _called(graph_break)
@@ -338,8 +364,7 @@ def tree_of(fn: Callable, name: str | None) -> Tree:
 
 def watch_calls(tree: Tree, tally: OperatorCounts | None, told: bool) -> Watch:
     """Returns a watch that adds the calls of captures to ``tree``, and operators to ``tally``. ``told``: listeners get the tree."""
-    costs = Costs()
-    return Watch(functools.partial(Watched, tree, costs), tally, tree.result if told else None, costs, tree.recording)
+    return Watch(functools.partial(Watched, tree), tally, tree.result if told else None, tree.recording)
 
 
 def _called(graph_break: GraphBreak) -> Any:

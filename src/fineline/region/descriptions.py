@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -19,7 +19,6 @@ from fineline.guards.steps import CHECKS
 from fineline.guards.texts import value_text
 from fineline.kinds import is_a
 from fineline.policy.break_rules import place_text
-from fineline.report.costs import ProgramWeight
 from fineline.report.misses import Change, Miss
 from fineline.report.programs import GraphCode, Guard, KeptProgram, Measures
 from fineline.stacks import StackPlace, to_the_user
@@ -49,19 +48,16 @@ def guard_positions(segment: ResidualProgram) -> list[int]:
     return [i for i in range(len(segment.steps)) if segment.steps[i][0] in CHECKS]
 
 
-def weights_of(segments: Sequence[ResidualProgram]) -> list[ProgramWeight]:
-    """Returns what programs cost."""
-    return [ProgramWeight(id(segment), int(segment.graph is not None), len(guards_of(segment))) for segment in segments]
-
-
 def describe_guards(segment: ResidualProgram) -> list[str]:
     return [str(guard) for guard in guards_of(segment)]
 
 
 def describe_program(segment: ResidualProgram, measures: Measures | None = None) -> KeptProgram:
-    """Returns a program as reports show it."""
+    """Returns a program as reports show it: it outlives the program, and holds nothing of it unless a compiler is at work on the graph."""
     places = tuple(segment.unbound.places)
-    return KeptProgram(segment.source, guards_of(segment), functools.partial(_code_of, segment.graph), len(places), places, measures)
+    waits = segment.unbound.waits
+    code = functools.partial(_code_of, segment.graph) if waits else functools.partial(GraphCode, *_code_of(segment.graph))
+    return KeptProgram(segment.source, guards_of(segment), code, len(places), places, measures)
 
 
 def _code_of(graph: GraphModule | None) -> GraphCode:

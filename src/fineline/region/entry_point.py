@@ -21,12 +21,13 @@ from fineline.frames.frame import BreakCounts
 from fineline.frames.graph_breaks import UncatchableError
 from fineline.identity import AddressSet
 from fineline.kinds import is_a
-from fineline.region.descriptions import describe_guards
+from fineline.region.descriptions import describe_guards, guard_positions
 from fineline.region.dynamic_dims import DynamicDims
 from fineline.region.guard_dispatch import Handlers, make_dispatcher, make_guard_program
 from fineline.region.options import Options
 from fineline.region.sharing.shared_programs import SharedPrograms
 from fineline.region.watch import Watch
+from fineline.report.costs import Cost
 from fineline.report.operator_counter import OperatorCounts
 from fineline.tracing.plain_values import PLAIN_TENSORS
 from fineline.tracing.tracebacks import without_own_frames
@@ -348,8 +349,10 @@ class EntryPoint:
         export = self.region.options.guard_export_fn
         if export is not None:
             export(describe_guards(segment))
+        tally, recording = self.region.watch.tally, self.region.watch.recording
+        if recording is not None:
+            recording.programs_at(self).append(Cost(graphs=int(segment.graph is not None), guards=len(guard_positions(segment))))
         # The newest first, because it is most like the calls now.
-        tally = self.region.watch.tally
         run = segment.run if tally is None else _counted(tally, segment.run, outside)
         self.dispatcher.set_entries([(nargs, kwnames, program, run), *self.dispatcher.entries])
         here, first = weakref.ref(self), weakref.ref(segment.run)

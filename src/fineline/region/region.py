@@ -23,7 +23,6 @@ from fineline.errors import FinelineError, InternalError, Recompiled, Unsupporte
 from fineline.exception_slots import TRACEBACK
 from fineline.frames.graph_breaks import RestartSpecialized
 from fineline.frames.graph_limits import GraphLimits
-from fineline.identity import IdentityMap
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
@@ -111,8 +110,8 @@ class Region:
 
     def programs(self) -> list[KeptProgram]:
         """Returns all programs as reports show them."""
-        noted = self.watch.recording.measures if self.watch.recording is not None else IdentityMap()
-        return [describe_program(segment, measures=noted.get(segment.unbound.text)) for segment in self.segments()]
+        noted = self.watch.recording.measures if self.watch.recording is not None else {}
+        return [describe_program(segment, noted.get(segment.unbound.text)) for segment in self.segments()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry.dispatcher(*args, **kwargs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import caller
+from fineline.exception_slots import error_text
 from fineline.policy.rule import Rule
 from fineline.region.descriptions import call_stack, place_of
 from fineline.region.entry_point import EntryPoint
@@ -17,8 +20,21 @@ from fineline.report.logs import LOGS
 from fineline.report.misses import Miss
 from fineline.stacks import StackPlace, to_the_user
 
+log = logging.getLogger("fineline")
+
 # At most so many events are kept; listeners get all.
 MOST_EVENTS = 10_000
+
+
+def _log_failure(hear: Callable[[Event], None], error: Exception) -> None:
+    """Logs the error of a listener, once, unless the log raises too: the stack may be at its end."""
+    try:
+        name = getattr(hear, "__qualname__", type(hear).__name__)
+        if (name, type(error)) not in LISTENERS.said:
+            LISTENERS.said.add((name, type(error)))
+            log.warning("fineline: reports lack events, because %s raises %s", name, error_text(error))
+    except Exception as e:
+        let_pass(e)
 
 
 class Reports:
@@ -31,19 +47,22 @@ class Reports:
         self.fired = fired
         self._fn = fn
         self._said: set[str] = set()
+        # Stands for these reports where they are collected: the addresses of regions are used again.
+        self._key = object()
 
     def forget(self) -> None:
         self.events.clear()
         self._said.clear()
 
-    def note(self, event: Event) -> None:
-        """Keeps an event, and passes it to the logs and the listeners."""
+    def note(self, event: Event) -> Event:
+        """Keeps an event, and passes it to the logs and the listeners; returns it with all that is known of it."""
         if event.kind != "graph" and not event.stack and (event.file, event.line) == place_of(self._fn):
             # The event is about the call of the function.
             event = replace(event, detail={**event.detail, "stack": call_stack(self._fn, None)})
         event = self.tell(event)
         if len(self.events) < MOST_EVENTS:
             self.events.append(event)
+        return event
 
     def note_once(self, event: Event) -> None:
         """Keeps an event and passes it on, unless there was one with the same reason at the same place."""
@@ -83,10 +102,14 @@ class Reports:
         return text in self._said
 
     def tell(self, event: Event) -> Event:
-        """Passes an event to the logs and the listeners."""
+        """Passes an event to the logs and the listeners. It happens in a user's call: what they raise is logged, and goes no further."""
         event = replace(event, region=self.name)
-        LOGS.hear(event)
-        LISTENERS.tell(event)
+        for hear in (LOGS.hear, *LISTENERS.all):
+            try:
+                hear(event)
+            except Exception as e:
+                let_pass(e)
+                _log_failure(hear, e)
         return event
 
     def tell_rules(self) -> None:
@@ -95,9 +118,9 @@ class Reports:
     def tell_tree(self, watch: Watch) -> None:
         """Passes the tree of calls and the counts of a ``watch`` to listeners; both may still grow."""
         if watch.tree is not None or watch.tally is not None:
-            detail: Detail = {"tree": watch.tree, "of": id(self), "ran": watch.tally.counts if watch.tally is not None else None}
-            if watch.costs is not None:
-                detail["costs"] = watch.costs.settled
+            detail: Detail = {"tree": watch.tree, "of": self._key, "ran": watch.tally.counts if watch.tally is not None else None}
+            if watch.recording is not None:
+                detail["costs"] = watch.recording.costs
             self.tell(Event("tree", "FL004", "calls that were captured", *self.place, detail=detail))
 
     # -- places --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fineline.interp.interpreter import Interpreter
-from fineline.report.costs import Costs
 from fineline.report.operator_counter import OperatorCounts
 from fineline.report.recording import Recording
 from fineline.report.tree import Node
@@ -24,14 +23,12 @@ class Watch:
     tally: OperatorCounts | None = None
     # Returns the tree of calls so far, if listeners get it.
     tree: Callable[[], Node] | None = None
-    # Measures what graph breaks cost.
-    costs: Costs | None = None
-    # Notes times and costs of guards.
+    # Notes times, and the costs of guards and graph breaks.
     recording: Recording | None = None
 
     def of_alike(self) -> Watch:
         """Returns the watch of another region, whose calls are part of this one's."""
-        return Watch(self.interpreter, self.tally and self.tally.of_another(), costs=self.costs, recording=self.recording)
+        return Watch(self.interpreter, self.tally and self.tally.of_another(), recording=self.recording)
 
 
 UNWATCHED = Watch()

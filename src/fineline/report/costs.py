@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, Self, TypedDict, TypeVar, TypeVarTuple
 
+from fineline.stacks import StackPlace
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 # Shorter times are not shown: they are those of any call.
@@ -14,21 +16,14 @@ SHORTEST = 1e-6
 
 
 class BreakPlace(NamedTuple):
-    """A graph break, as its event names it."""
+    """A graph break, as its event names it. ``stack``: the frames that lead to it, the outermost first."""
 
     id: str
     reason: str
     file: str
     line: int
     rule: str
-
-
-class ProgramWeight(NamedTuple):
-    """A program: a number that tells it from others, the number of its graphs, and that of its guards."""
-
-    key: int
-    graphs: int
-    guards: int
+    stack: tuple[StackPlace, ...] = ()
 
 
 class CostFacts(TypedDict):
@@ -38,25 +33,32 @@ class CostFacts(TypedDict):
     graphs: int
     guards: int
     seconds: float
+    unmeasured: int
 
 
 @dataclass(frozen=True)
 class Cost:
     """What graph breaks cost: the graphs and guards of the programs that start after them, and the time of the eager calls at them.
 
-    A difference of two costs may be negative: a saving.
+    ``unmeasured``: the number of eager calls whose time is not known. A difference of two costs may be negative: a saving.
     """
 
     breaks: int = 0
     graphs: int = 0
     guards: int = 0
     seconds: float = 0.0
+    unmeasured: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.breaks + other.breaks, self.graphs + other.graphs, self.guards + other.guards, self.seconds + other.seconds)
+        return self._plus(other, 1)
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(self.breaks - other.breaks, self.graphs - other.graphs, self.guards - other.guards, self.seconds - other.seconds)
+        return self._plus(other, -1)
+
+    def _plus(self, other: Cost, sign: int) -> Cost:
+        counts = self.breaks + sign * other.breaks, self.graphs + sign * other.graphs, self.guards + sign * other.guards
+        # What is not known in one of them is not known in their difference.
+        return Cost(*counts, self.seconds + sign * other.seconds, self.unmeasured + other.unmeasured)
 
     def __str__(self) -> str:
         """Returns "costs …" and "saves …", or "costs nothing"."""
@@ -64,12 +66,19 @@ class Cost:
 
     def _parts(self, sign: int) -> list[str]:
         counted = [(self.breaks * sign, "graph break"), (self.graphs * sign, "graph"), (self.guards * sign, "guard")]
-        parts = [f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted if n > 0]
-        seconds = self.seconds * sign
-        return [*parts, f"{seconds_text(seconds)} of eager calls"] if seconds >= SHORTEST else parts
+        parts = [_count(n, noun) for n, noun in counted if n > 0]
+        if self.seconds * sign >= SHORTEST:
+            parts.append(f"{seconds_text(self.seconds * sign)} of eager calls")
+        if self.unmeasured and sign > 0:
+            parts.append(f"{_count(self.unmeasured, 'eager call')} (not measured)")
+        return parts
 
     def as_dict(self) -> CostFacts:
-        return CostFacts(breaks=self.breaks, graphs=self.graphs, guards=self.guards, seconds=self.seconds)
+        return CostFacts(breaks=self.breaks, graphs=self.graphs, guards=self.guards, seconds=self.seconds, unmeasured=self.unmeasured)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 NO_COST = Cost()
@@ -89,57 +98,27 @@ class BreakCost:
     def from_dict(cls, facts: dict[str, object]) -> Self:
         known = dict(facts)
         place = BreakPlace(**{name: known.pop(name) for name in BreakPlace._fields})  # type: ignore[arg-type]
-        return cls(place, Cost(**known))  # type: ignore[arg-type]
+        stack = tuple([(file, line, function) for file, line, function in place.stack])
+        return cls(place._replace(stack=stack), Cost(**known))  # type: ignore[arg-type]
 
 
-class _Open:
-    """A graph break that has been met. ``programs``: returns those that start after it."""
+class MetBreak:
+    """A graph break in a watched capture."""
 
     def __init__(self, place: BreakPlace) -> None:
         self.place = place
-        self.seconds = 0.0
-        self.programs: Callable[[], Sequence[ProgramWeight]] = lambda: ()
-
-
-class Costs:
-    """The graph breaks of a watched region's captures, in their order."""
-
-    def __init__(self) -> None:
-        self._met: list[_Open] = []
-        # The newest one, until its eager call has been made.
-        self._open: _Open | None = None
-
-    def meet(self, place: BreakPlace) -> None:
-        """Notes a graph break, whose eager call comes next."""
-        self._open = _Open(place)
-        self._met.append(self._open)
-
-    def lead_to(self, programs: Callable[[], Sequence[ProgramWeight]]) -> None:
-        """Notes what returns the programs that start after the newest graph break."""
-        if self._open is not None:
-            self._open.programs = programs
+        # The time of its eager call; None: the call has not been made, or not where it would be measured.
+        self.seconds: float | None = None
+        # The costs of the programs that start after it, in a list for each entry point there.
+        self.programs: Sequence[Sequence[Cost]] = ()
 
     def during(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Makes the eager call of the newest graph break, and measures its time."""
-        met, self._open = self._open, None
-        if met is None:
-            return call(*args)
+        """Makes its eager call, and measures the time."""
         began = time.perf_counter()
         try:
             return call(*args)
         finally:
-            met.seconds += time.perf_counter() - began
-
-    def settled(self) -> list[BreakCost]:
-        """Returns the costs so far. A program to which several graph breaks lead counts for the first one."""
-        seen: set[int] = set()
-        found = []
-        for met in self._met:
-            new = [program for program in met.programs() if program.key not in seen]
-            seen.update([program.key for program in new])
-            cost = Cost(1, sum([program.graphs for program in new]), sum([program.guards for program in new]), met.seconds)
-            found.append(BreakCost(met.place, cost))
-        return found
+            self.seconds = (self.seconds or 0.0) + time.perf_counter() - began
 
 
 def total(costs: Iterable[BreakCost]) -> Cost:

@@ -61,9 +61,9 @@ class Detail(TypedDict, total=False):
     program: GiveProgram
     # How often each rule has decided something in a region.
     fired: Counter[ShownRule]
-    # A function that returns the calls of a region, the id of the region's reports, and its operators by outcome.
+    # A function that returns the calls of a region, an object that stands for the region and outlives it, and its operators by outcome.
     tree: Callable[[], Node] | None
-    of: int
+    of: object
     # A function that returns what the graph breaks of a watched region have cost so far.
     costs: Callable[[], list[BreakCost]]
     ran: Counter[str] | None
@@ -147,10 +147,8 @@ class Listeners:
     def __init__(self) -> None:
         self.all: tuple[Callable[[Event], None], ...] = ()
         self.trees = False
-
-    def tell(self, event: Event) -> None:
-        for listener in self.all:
-            listener(event)
+        # The errors of listeners that have been logged: the name of each listener, with the type.
+        self.said: set[tuple[str, type]] = set()
 
 
 LISTENERS = Listeners()

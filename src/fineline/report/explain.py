@@ -202,7 +202,7 @@ class Explanation(FamiliarNames):
                 lines.append("      from " + "\n           ".join(folded(stack)))
             if rule:
                 lines.append(f"      rule {rule}")
-            cost = total([cost for cost in self.costs if cost.place == (id_, reason, *_parted(where), rule)])
+            cost = total([cost for cost in self.costs if cost.place == (id_, reason, *_parted(where), rule, stack)])
             if title == SECTIONS[0][0] and cost.breaks:
                 lines.append(f"      {_alone(cost)}")
             if id_ not in said and id_ in REFUSALS:
@@ -226,7 +226,7 @@ class Explanation(FamiliarNames):
             "seconds": self.seconds,
             "rules": [rule_as_dict(rule, times) for rule, times in self.rules.items()],
             "costs": [cost.as_dict() for cost in self.costs],
-            "tree": self.tree.as_dict() if self.tree is not None else None,
+            "tree": self.tree.as_list() if self.tree is not None else None,
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -67,7 +67,7 @@ class GraphCode(NamedTuple):
 class KeptProgram(NamedTuple):
     """A program that was kept for later calls.
 
-    ``give_code`` writes the code of its graph, for who reads it: a compiler in the background may be at work on the graph, and hold it until then.
+    ``give_code`` returns the code of its graph. If a compiler in the background is at work on the graph, it waits for that.
     ``places``: the line of each operator, if known. ``measures``: None if the capture was not watched.
     """
 

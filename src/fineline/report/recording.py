@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
-from fineline.identity import IdentityMap
+from fineline.identity import IdentitySet
 from fineline.report.clock import CallClock
+from fineline.report.costs import BreakCost, BreakPlace, Cost, MetBreak
 from fineline.report.programs import UNKNOWN, Measures
 from fineline.report.tree import Node
 
-# A warm check of guards is the fastest of so many.
-CHECKS = 5
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class GuardCosts(Protocol):
-    """A guard program, which says what each of its steps takes: nanoseconds, -1 after a failed step."""
+    """A guard program. ``costs`` returns the nanoseconds of each step, -1 after a failed one, and of a warm check, -1 if a step fails."""
 
-    def costs(self, roots: tuple) -> Sequence[float]: ...
-    def check(self, roots: tuple) -> tuple | None: ...
+    def costs(self, roots: tuple) -> tuple[Sequence[float], float]: ...
 
 
 class Recording:
@@ -32,11 +32,39 @@ class Recording:
         self.clock = CallClock()
         # The frames of the operators since the last program.
         self.operators: list[Node] = []
-        # By the text of a program.
-        self.measures: IdentityMap[Measures] = IdentityMap()
+        # By the text of a program, for as long as a region has the program.
+        self.measures: WeakKeyDictionary[object, Measures] = WeakKeyDictionary()
+        self._keys = itertools.count()
         # When the making of the program under way began, and how long its graph has been compiled.
         self._began = self._backend = 0.0
+        self._breaks: list[MetBreak] = []
+        # By entry point: what its programs cost.
+        self._programs: WeakKeyDictionary[object, list[Cost]] = WeakKeyDictionary()
 
+    # -- graph breaks --------------------------------------------------------------------------------------------------
+    def meet(self, place: BreakPlace) -> MetBreak:
+        """Notes a graph break."""
+        met = MetBreak(place)
+        self._breaks.append(met)
+        return met
+
+    def programs_at(self, entry_point: object) -> list[Cost]:
+        """Returns what the programs cost that start at an entry point: a list that grows with them."""
+        return self._programs.setdefault(entry_point, [])
+
+    def costs(self) -> list[BreakCost]:
+        """Returns what the graph breaks have cost so far. A program to which several of them lead counts for the first one."""
+        seen = IdentitySet()
+        found = []
+        for met in self._breaks:
+            cost = Cost(1, seconds=met.seconds or 0.0, unmeasured=int(met.seconds is None))
+            for programs in met.programs:
+                cost = sum(programs if programs not in seen else (), cost)
+                seen.add(programs)
+            found.append(BreakCost(met.place, cost))
+        return found
+
+    # -- programs ------------------------------------------------------------------------------------------------------
     def forget_operators(self) -> None:
         """Forgets the operators since the last program, because no program contains them."""
         self.operators.clear()
@@ -66,12 +94,15 @@ class Recording:
         ``roots``: the values that its guards begin with. ``at``: the positions of the guards among the steps.
         """
         writing = time.perf_counter() - self._began - self._backend
-        key = f"{id(self):x}.{len(self.measures)}"
+        key = f"{id(self):x}.{next(self._keys)}"
         for node in self.operators:
             if key not in node.programs[-1:]:
                 node.programs.append(key)
         self.operators.clear()
-        measures = self.measures[text] = Measures(key, self._backend, writing, _costs(guards, roots, at), _check(guards, roots))
+        steps, check = guards.costs(roots)
+        # With each guard, the reads since the guard before it.
+        each = tuple([_seconds(steps[before + 1 : here + 1]) for before, here in zip((-1, *at), at, strict=False)])
+        measures = self.measures[text] = Measures(key, self._backend, writing, each, _seconds((check,)))
         return measures
 
 
@@ -79,22 +110,5 @@ def _nobody() -> None:
     """Returns the node of time that belongs to no frame."""
 
 
-def _costs(guards: GuardCosts, roots: tuple, at: Sequence[int]) -> tuple[float, ...]:
-    """Returns the seconds of each guard, with the reads since the guard before it."""
-    costs = guards.costs(roots)
-    return tuple([_seconds(costs[before + 1 : here + 1]) for before, here in zip((-1, *at), at, strict=False)])
-
-
 def _seconds(costs: Sequence[float]) -> float:
     return UNKNOWN if min(costs) < 0 else sum(costs) * 1e-9
-
-
-def _check(guards: GuardCosts, roots: tuple) -> float:
-    """Returns the seconds of a warm check; UNKNOWN if the call has changed what the guards read."""
-    fastest = float("inf")
-    for _ in range(CHECKS):
-        began = time.perf_counter()
-        if guards.check(roots) is None:
-            return UNKNOWN
-        fastest = min(fastest, time.perf_counter() - began)
-    return fastest

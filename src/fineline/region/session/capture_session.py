@@ -35,14 +35,14 @@ from fineline.frames.graph_breaks import (
 )
 from fineline.frames.graph_limits import GraphLimits
 from fineline.frames.stub_frames import user_stack
-from fineline.interp.interpreter import TRANSIENT, Interpreter
+from fineline.interp.interpreter import TRANSIENT, AroundCall, Interpreter
 from fineline.interp.sub_interpreter import SubInterpreter
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import begin_segment
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import rules_now
 from fineline.policy.scope_stack import SCOPE
-from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place, weights_of
+from fineline.region.descriptions import call_stack, describe_miss, place_of, selector_of, user_place
 from fineline.region.disabled_frames import FrameRunner
 from fineline.region.entry_point import CallShape, EntryPoint, Everything
 from fineline.region.interface import CapturingRegion
@@ -329,8 +329,6 @@ class CaptureSession:
             drop_variables(interp.exceptions.handled, f)
             return interp.beyond(graph_break)
         snapshot, after, failed = end.snapshot, end.after, end.failed
-        if self.region.watch.costs is not None:
-            self.region.watch.costs.lead_to(functools.partial(weights_of, after.entry_point.segments))
         snapshot.pass_on()
         settle(interp, graph_break, end.writer.rebuild.built)
         interp.trace.forget()
@@ -384,9 +382,10 @@ class CaptureSession:
         """Reports the graph break, and the function that capture skips at it."""
         frames = user_stack(f)
         rule, built_in = deciding_rule(graph_break, place)
-        self.region.reports.note(Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in}))
-        if self.region.watch.costs is not None:
-            self.region.watch.costs.meet(BreakPlace(graph_break.error, graph_break.reason, *place, rule))
+        event = Event("break", graph_break.error, graph_break.reason, *place, rule, detail={"stack": frames, "built_in": built_in})
+        noted = self.region.reports.note(event)
+        if self.region.watch.recording is not None:
+            graph_break.met = self.region.watch.recording.meet(BreakPlace(noted.id, noted.reason, *place, rule, noted.stack))
         if graph_break.error in UNSEEN:
             unseen = place_of(graph_break.fn) if graph_break.error != "FL430" and hasattr(graph_break.fn, "__code__") else place
             where = unseen if unseen[1] else place
@@ -407,7 +406,7 @@ class CaptureSession:
             offer.make(*end.ways_on())
             if not interp.backing.real:
                 end.vary()
-                self._leave(end.snapshot, functools.partial(self._now, *self.call))
+                self._leave(end.snapshot, functools.partial(self._now, *self.call, interp.around_eager_call(graph_break)))
         except NotReconstructible as e:
             self._give_segment_up(e)
         except FinelineError as e:
@@ -513,8 +512,8 @@ class CaptureSession:
             start_anew(self.region)
         return self._leave(snapshot, functools.partial(_at, dispatcher, live))
 
-    def _now(self, args: tuple, kwargs: dict) -> Any:
-        """Undoes the capture on fakes, and runs the call by the program that it has made."""
+    def _now(self, args: tuple, kwargs: dict, around: AroundCall | None = None) -> Any:
+        """Undoes the capture on fakes, and runs the call by the program that it has made. ``around``: makes the eager call after that."""
         self.take_back()
         self.interp.trace.mutations.forget()
         _, _, program, run = self.entry_point.dispatcher.entries[0]
@@ -527,7 +526,8 @@ class CaptureSession:
             self.call = args, kwargs
             self._restart("FL901", f"the new program does not fit its own call: {text}")
             return None
-        return run(*got)
+        out = run(*got)
+        return out if around is None or not is_continued(out) else (out[0].with_calls(around), out[1])
 
     def _restart(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
         """Undoes this attempt, and sets ``behind`` to capture the call in another mode, outside all handlers of this session."""

@@ -87,6 +87,8 @@ class SegmentEnd:
         if self._left is not None:
             self.after.entry_point.run_eagerly_after(self._left.info, self._newly)
         self._region.entry_points.add(self._entry_points())
+        if self._region.watch.recording is not None and self._graph_break.met is not None:
+            self._graph_break.met.programs = [self._region.watch.recording.programs_at(entry_point) for entry_point in self._entry_points()]
         # The positions of the frames around a graph break: the loops around these positions contain the break.
         for frame in stack(f):
             self._region.lessons.break_places.setdefault(frame.info.code, set()).add(frame.ip)
