@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -35,6 +36,28 @@ def model(x: torch.Tensor) -> torch.Tensor:
         x = slow(x.sin()) * 2
     print(end="")
     return quick(x) + 1
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.own = self
+
+    def __del__(self) -> None:
+        time.sleep(1.0)
+
+
+def collects(x: torch.Tensor) -> torch.Tensor:
+    Cycle()
+    gc.collect()
+    return x + 1
+
+
+def test_garbage_collections_are_no_costs() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return collects(x.sin()) * 2
+
+    (found,) = fineline.explain(fn, policy=fineline.Policy(disable=collects))(torch.ones(2)).costs
+    assert 0 < found.cost.seconds < 1.0
 
 
 def test_each_graph_break_and_each_rule() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -102,6 +103,27 @@ class BreakCost:
         return cls(place._replace(stack=stack), Cost(**known))  # type: ignore[arg-type]
 
 
+class Collections:
+    """Measures the garbage collections in a block: a capture puts them off, and its eager calls would seem to take as long."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        gc.callbacks.append(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._see)
+
+    def _see(self, phase: str, _: object) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.seconds += time.perf_counter() - self._began
+
+
 class MetBreak:
     """A graph break in a watched capture."""
 
@@ -113,12 +135,13 @@ class MetBreak:
         self.programs: Sequence[Sequence[Cost]] = ()
 
     def during(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Makes its eager call, and measures the time."""
-        began = time.perf_counter()
-        try:
-            return call(*args)
-        finally:
-            self.seconds = (self.seconds or 0.0) + time.perf_counter() - began
+        """Makes its eager call, and measures the time without that of garbage collections."""
+        with Collections() as collections:
+            began = time.perf_counter()
+            try:
+                return call(*args)
+            finally:
+                self.seconds = (self.seconds or 0.0) + time.perf_counter() - began - collections.seconds
 
 
 def total(costs: Iterable[BreakCost]) -> Cost:
