@@ -235,8 +235,8 @@ class SavedCaptures:
         if term is None:
             return None
         key, start, end = term
-        name, supported, usable, settings = self.data["machine"]
-        on = artifacts.Machine(name, tuple(supported), tuple(usable), settings)
+        name, supported, usable, *more = self.data["machine"]
+        on = artifacts.Machine(name, tuple(supported), tuple(usable), *more)
         return Stored(artifacts.Artifact(key, self._stored[start:end]), on)
 
     def _entry_point(self, region: CapturingRegion, number: int) -> EntryPoint:
