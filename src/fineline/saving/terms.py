@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import re
@@ -25,6 +26,8 @@ _NAMED = (
     types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType, types.CodeType, property, staticmethod, classmethod,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
 )  # fmt: skip
+# Those that are in the table if they have a name: a guard may be on the identity of one, and each has many equal ones.
+_NAMED_OR_EQUAL = (re.Pattern, types.UnionType, types.GenericAlias)
 _OWN = "fineline."
 
 
@@ -48,6 +51,9 @@ class TermWriter:
         t = type(v)
         if t in _PLAIN or (t is int and abs(v) < 2**63):
             return v
+        if t in _NAMED_OR_EQUAL:
+            with contextlib.suppress(NotNamed):
+                return self.named(v)
         if (write := _WRITERS.get(t)) is not None:
             return write(v)
         if t is tuple or t is torch.Size or t is frozenset:
