@@ -88,7 +88,7 @@ class Region:
         self.eager = EagerReasons(fn, options, self.reports)
         self.stances = stances or Stances()
         # The results of captures.
-        self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch, weakref.WeakMethod(self.capture_anew))
+        self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch, weakref.WeakMethod(self.capture_anew), storage is not None)
         # Compares the first call between processes, captures of their own; None: nobody has asked for that.
         self.ranks = RankCheck(self.reports.name, self.reports.where) if options.check_ranks else None
         self.entry_points = EntryPoints(self, options, shared_by(fn) if shares and self.ranks is None else None, storage)

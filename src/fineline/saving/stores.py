@@ -12,11 +12,13 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.codegen.programs import ProgramText
 from fineline.errors import BadCaptures
 from fineline.exception_slots import error_text
+from fineline.identity import IdentityMap
 from fineline.region.interface import CapturingRegion
 from fineline.region.session.retry import start_anew
 from fineline.report.events import Event
 from fineline.saving.document import Document, SavedCaptures, callable_term, how_term, why_unsavable
 from fineline.saving.file import read_file, versions_now, write_file
+from fineline.saving.graph_calls import Stored
 from fineline.saving.object_names import NotNamed
 from fineline.saving.terms import Stale, TermWriter
 
@@ -56,6 +58,8 @@ class CacheStore:
         self._folder = folder
         # At most one: None if the region cannot be cached. Empty before the first call.
         self._kept: list[Kept | None] = []
+        # The artefacts of graphs, each made once.
+        self._stored: IdentityMap[Stored | None] = IdentityMap()
 
     def begin(self, region: CapturingRegion) -> None:
         """Adds the programs of the file, if there is one, at the region's first call."""
@@ -73,6 +77,7 @@ class CacheStore:
                 captures = SavedCaptures(parts.document, parts.artifacts, str(path))
                 captures.check_callable(region.fn)
                 captures.add_to(region)
+                self._stored = captures.stored
         except Exception as e:
             # No call fails because of the cache, whatever is in the file.
             let_pass(e)
@@ -87,7 +92,9 @@ class CacheStore:
             return
         self._kept[0] = kept._replace(texts=texts)
         try:
-            found = Document(region)
+            # No call may wait for a compiled graph: the next process has its backend compile it again, in the background too.
+            found = Document(region, self._stored, compiles=region.options.wait)
+            self._stored = found.stored
             found.report_unsaved()
             if found.programs:
                 write_file(kept.path, found.text(), bytes(found.artifacts), mode=0o600)
