@@ -140,6 +140,32 @@ def test_a_forked_child_compiles_for_itself() -> None:
 
 
 @needs_fork
+def test_a_forked_child_is_as_if_nothing_were_compiled() -> None:
+    """Its threads may have the numbers of the parent's."""
+    gate, interval = Gate(), sys.getswitchinterval()
+    compiled = fineline.compile(step, backend=gate, wait=False)
+    compiled(X)
+    assert gate.began.wait(LONGEST) and sys.getswitchinterval() < interval
+
+    def calls() -> bool:
+        right: list[bool] = [sys.getswitchinterval() == interval]
+
+        def compiles(n: int) -> None:
+            compiled = fineline.compile(lambda x: x.exp() * n, backend="aot_eager")
+            right.append(torch.equal(compiled(X), X.exp() * n))
+
+        for n in range(1, 6):
+            thread = threading.Thread(target=compiles, args=(n,))
+            thread.start()
+            thread.join(LONGEST)
+        return all(right) and len(right) == 6
+
+    assert in_child(calls)
+    gate.open()
+    assert fineline.wait(LONGEST) and sys.getswitchinterval() == interval
+
+
+@needs_fork
 def test_a_forked_child_that_calls_nothing_compiles_nothing() -> None:
     gate = Gate()
     compiled = fineline.compile(step, backend=gate, wait=False)
