@@ -66,7 +66,8 @@ def test_the_error_of_a_loaded_programs_backend(path: Path) -> None:
 
 def test_a_loaded_program_does_not_wait_for_another_graph(path: Path) -> None:
     busy, loaded = Gate(), fineline.load(path, step)
-    fineline.compile(lambda x: x + 1, backend=busy, wait=False)(X)
+    other = fineline.compile(lambda x: x + 1, backend=busy, wait=False)
+    other(X)
     assert busy.began.wait(LONGEST)
     assert torch.equal(loaded(X), step(X)) and GATE.graphs == 0
     busy.open(), GATE.open()
