@@ -99,7 +99,7 @@ class Fingerprints:
             special: list[Any] = []
             if is_users_class(base):
                 for name, value in sorted(_DICT(base).items()):
-                    if name.startswith("__") and type(value) in (types.FunctionType, staticmethod, classmethod, property):
+                    if name.startswith("__") and type(value) in (types.FunctionType, staticmethod, classmethod, property) and not _is_pytorchs(base, value):
                         special.append((name, self._parts(value)))
             classes.append((str(_MODULE(base)), _QUALNAME(base), special))
         members = [(name, member._name_, self._unread(member._value_)) for name, member in cls._member_map_.items()] if is_a(cls, enum.EnumType) else ()
@@ -119,6 +119,12 @@ class Fingerprints:
         found = hashlib.sha256(repr(parts).encode()).hexdigest()
         self._codes[id(code)] = code, found
         return found
+
+
+def _is_pytorchs(base: type, value: Any) -> bool:
+    """Returns whether a function in a class of PyTorch's is its own, and covered by its version: once a process uses TorchDynamo, `nn.Module` has others."""
+    modules = (str(_MODULE(base)), str(value.__module__) if type(value) is types.FunctionType else "")
+    return all([module.partition(".")[0] == "torch" for module in modules])
 
 
 def _constant(value: Any) -> str:

@@ -80,7 +80,7 @@ class TermWriter:
         if t is functools.partial:
             return ["partial", term(v.func), [term(x) for x in v.args], {name: term(x) for name, x in v.keywords.items()}]
         if t is types.MethodType:
-            return ["method", term(v.__self__), v.__func__.__name__]
+            return ["bound", term(v.__func__), term(v.__self__)]
         if t is types.MappingProxyType:
             return ["mapping", *[[term(key), term(x)] for key, x in v.items()]]
         if t in (types.GenericAlias, types.UnionType):
@@ -124,6 +124,8 @@ class TermReader:
                 return tuple.__new__(read(term[1]), [read(x) for x in term[2:]])
             case "partial":
                 return functools.partial(read(term[1]), *map(read, term[2]), **{name: read(x) for name, x in term[3].items()})
+            case "bound":
+                return types.MethodType(read(term[1]), read(term[2]))
             case "method":
                 return getattr(read(term[1]), term[2])
             case "dict":
