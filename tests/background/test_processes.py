@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import fineline
-from fineline.background.queue import QUEUE
+from fineline.background.queue import QUEUE, CompileQueue, Stopped
 from fineline.errors import BackendFailed
 from tests.background.gates import LONGEST, Gate
 
@@ -77,6 +77,17 @@ def test_the_interpreter_ends_in_the_middle_of_python_code() -> None:
         seconds=0,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
+
+
+def test_the_interpreter_ends_when_a_compiler_has_just_ended(monkeypatch) -> None:
+    """What stops the compiler may arrive behind it, and is no error of the thread."""
+    queue = CompileQueue()
+
+    def stopped() -> None:
+        raise Stopped
+
+    monkeypatch.setattr(queue, "_next", stopped)
+    queue._work()
 
 
 @pytest.mark.later

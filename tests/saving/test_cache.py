@@ -169,6 +169,18 @@ def test_no_call_fails_because_of_the_cache(folder: Path, monkeypatch: pytest.Mo
     assert kind == "cache" and "KeyError" in reason and graph[0] == "graph"
 
 
+def test_the_folder_stays_the_same_when_the_process_goes_to_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FINELINE_CACHE_DIR", "cache")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fineline.reset()
+    compiled = fineline.compile(read_global, backend="eager", dynamic=False)
+    compiled(X)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    compiled(X[:2])
+    assert len([*(tmp_path / "cache").iterdir()]) == 1 and [*(tmp_path / "elsewhere").iterdir()] == []
+
+
 def test_a_saved_file_is_readable_as_others_are_and_links_stay(tmp_path: Path) -> None:
     compiled = fineline.compile(read_global, backend="eager")
     compiled(X)

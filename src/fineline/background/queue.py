@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from fineline.background.graph_job import GraphJob, Outcome
@@ -113,6 +113,11 @@ class CompileQueue:
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _work(self) -> None:
+        # It may arrive when the compiler has just ended.
+        with suppress(Stopped):
+            self._compile_jobs()
+
+    def _compile_jobs(self) -> None:
         while (job := self._next()) is not None:
             outcome = Outcome()
             try:
