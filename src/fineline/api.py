@@ -222,7 +222,7 @@ def _region(
         tally = RunCounts() if CORE is not None and RunCounts.available() else None
         watch = call_tree.watch_calls(call_tree.tree_of(fn, name), tally, told=True)
     if storage is None and watch is None and (folder := os.environ.get(CACHE)):
-        storage = stores.CacheStore(Path(folder))
+        storage = stores.CacheStore(Path(folder).absolute())
     region = DeferredRegion(fn, found, Options(policy=policy, breaks=breaks, dynamic=dynamic, name=name, **own), watch, shares, storage)
     _REGIONS.add(region)
     return region

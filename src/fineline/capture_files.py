@@ -43,7 +43,8 @@ def save(compiled: Callable, path: str | os.PathLike[str]) -> int:
     if found.programs == 0:
         reason = found.unsaved[0].reason if found.unsaved else "no call runs them any more"
         raise BadCaptures(f"none of its {len(region.segments())} programs: {reason}", id="FL224", where=region.reports.where)
-    file.write_file(Path(path), found.text(), bytes(found.artifacts))
+    # A link stays, and leads to the new file.
+    file.write_file(Path(os.path.realpath(path)), found.text(), bytes(found.artifacts))
     return found.programs
 
 

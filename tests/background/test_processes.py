@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import fineline
-from fineline.background.queue import QUEUE
+from fineline.background.queue import QUEUE, CompileQueue, Stopped
 from fineline.errors import BackendFailed
 from tests.background.gates import LONGEST, Gate
 
@@ -81,6 +81,17 @@ def test_the_interpreter_ends_in_the_middle_of_python_code() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
 
 
+def test_the_interpreter_ends_when_a_compiler_has_just_ended(monkeypatch) -> None:
+    """What stops the compiler may arrive behind it, and is no error of the thread."""
+    queue = CompileQueue()
+
+    def stopped() -> None:
+        raise Stopped
+
+    monkeypatch.setattr(queue, "_next", stopped)
+    queue._work()
+
+
 @pytest.mark.later
 def test_an_uncaught_error_ends_the_program() -> None:
     done = ran("raise SystemExit(3)")
@@ -139,6 +150,32 @@ def test_a_forked_child_compiles_for_itself() -> None:
     assert not compiled.ready() and gate.runs == 0
     gate.open()
     assert fineline.wait(LONGEST) and torch.equal(compiled(X), step(X)) and gate.runs == 1
+
+
+@needs_fork
+def test_a_forked_child_is_as_if_nothing_were_compiled() -> None:
+    """Its threads may have the numbers of the parent's."""
+    gate, interval = Gate(), sys.getswitchinterval()
+    compiled = fineline.compile(step, backend=gate, wait=False)
+    compiled(X)
+    assert gate.began.wait(LONGEST) and sys.getswitchinterval() < interval
+
+    def calls() -> bool:
+        right: list[bool] = [sys.getswitchinterval() == interval]
+
+        def compiles(n: int) -> None:
+            compiled = fineline.compile(lambda x: x.exp() * n, backend="aot_eager")
+            right.append(torch.equal(compiled(X), X.exp() * n))
+
+        for n in range(1, 6):
+            thread = threading.Thread(target=compiles, args=(n,))
+            thread.start()
+            thread.join(LONGEST)
+        return all(right) and len(right) == 6
+
+    assert in_child(calls)
+    gate.open()
+    assert fineline.wait(LONGEST) and sys.getswitchinterval() == interval
 
 
 @needs_fork

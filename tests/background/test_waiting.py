@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 import weakref
 
@@ -395,6 +396,59 @@ def test_threads() -> None:
         thread.join(LONGEST)
     assert fineline.wait(LONGEST) and not wrong and compiled.ready()
     assert torch.equal(compiled(X), step(X)) and gate.runs >= 1
+
+
+def test_the_compiled_graph_takes_over_while_another_thread_makes_the_captured_one() -> None:
+    class Lock:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *error: object) -> None:
+            # As another thread may do as soon as the lock is free.
+            pending.take_over(torch.sin)
+
+    gate = Gate()
+    compiled = fineline.compile(step, backend=gate, wait=False)
+    with QUEUE.held():
+        compiled(X)
+        pending = compiled._region.segments()[0].unbound.constants["graph"]
+        pending.job.writing = Lock()
+        assert torch.equal(pending.captured(X)[0], step(X)) and pending.final is torch.sin
+    gate.open()
+    assert fineline.wait(LONGEST)
+
+
+def test_programs_wait_for_a_job_while_it_begins() -> None:
+    gate, interval = Gate(), sys.getswitchinterval()
+    compiled, wrong, added = fineline.compile(step, backend=gate, wait=False), [], []
+
+    class User:
+        def prepare(self) -> None:
+            pass
+
+    def begins() -> None:
+        while not added:
+            try:
+                job.prepare()
+            except RuntimeError as e:
+                wrong.append(e)
+
+    with QUEUE.held():
+        compiled(X)
+        job = compiled._region.segments()[0].unbound.constants["graph"].job
+        users = [User() for _ in range(30_000)]
+        thread = threading.Thread(target=begins)
+        sys.setswitchinterval(1e-6)
+        try:
+            thread.start()
+            for user in users:
+                job.use(user)
+        finally:
+            added.append(True)
+            thread.join(LONGEST)
+            sys.setswitchinterval(interval)
+    gate.open()
+    assert fineline.wait(LONGEST) and not wrong
 
 
 def test_a_thread_may_wait_while_others_call() -> None:

@@ -122,6 +122,73 @@ def test_a_change_of_code_below_is_a_miss_with_its_reason(project: Project) -> N
     assert "FL014 a program of step.captures: users_code.helper.__code__ is not there" in project.run(loading)
 
 
+# What never changes in a process, and is therefore known by its identity there: the next process may have made it of something else.
+ONCE = """
+        import collections, enum, functools, operator, re
+
+        class Kind(enum.Enum):
+            A = 2
+            B = [2]
+            C = enum.auto()
+
+        class Level(enum.IntEnum):
+            LOW = 2
+
+        Pair = collections.namedtuple("Pair", ["a", "b"])
+        pair, first, named = Pair(3, 4), operator.itemgetter(0), operator.attrgetter("a")
+        maker, word, either = operator.methodcaller("mul", 2), re.compile("a"), int | str
+
+        class Holder:
+            size = property(functools.partial(lambda self, by: by, by=2))
+
+        holder = Holder()
+
+        def of_enum(x): return x * Kind.A.value
+        def of_list(x): return x * Kind.B.value[0]
+        def of_members(x): return x * len([*Kind])
+        def of_number(x): return x * (Level.LOW + 1)
+        def of_field(x): return x * pair.a
+        def of_item(x): return x * first((2, 3))
+        def of_attribute(x): return x * named(pair)
+        def of_key(x): return x * max([(1, 9), (2, 3)], key=first)[0]
+        def of_method(x): return maker(x)
+        def of_partial(x): return x * holder.size
+        def of_pattern(x): return x * (2 if word.match("a") else 3)
+        def of_union(x): return x * (2 if isinstance("a", either) else 3)
+        ALL = [of_enum, of_list, of_members, of_number, of_field, of_item, of_attribute, of_key, of_method, of_partial, of_pattern, of_union]
+        """
+CHANGES = (
+    ("A = 2", "A = 3"), ("B = [2]", "B = [3]"), ("C = enum.auto()", "C = D = 9; E = 8"), ("LOW = 2", "LOW = 3"), ('["a", "b"]', '["b", "a"]'),
+    ("itemgetter(0)", "itemgetter(1)"), ('attrgetter("a")', 'attrgetter("b")'), ('("mul", 2)', '("mul", 3)'), ("by=2)", "by=3)"),
+    ('compile("a")', 'compile("b")'), ("int | str", "int | float"),
+)  # fmt: skip
+
+
+def test_what_never_changes_in_a_process_is_compared(project: Project) -> None:
+    project.write(ONCE)
+    project.run("""
+        for fn in ALL:
+            compiled = fineline.compile(fn, backend="eager")
+            compiled(x)
+            assert fineline.save(compiled, f"{fn.__name__}.captures") == 1
+        """)
+    loading = """
+        seen = set()
+        for fn in ALL:
+            compiled = fineline.load(f"{fn.__name__}.captures", fn)
+            assert torch.equal(compiled(x), fn(x)), fn
+            seen.add(tuple(kinds(compiled)[:1]))
+        print(seen)
+        """
+    assert project.run(loading) == "{('loaded',)}\n"
+    changed = ONCE
+    for old, new in CHANGES:
+        assert old in changed
+        changed = changed.replace(old, new)
+    project.write(changed)
+    assert project.run(loading) == "{('stale',)}\n"
+
+
 def test_what_cannot_be_saved_leaves_the_rest(project: Project) -> None:
     """An object without a name in one program; a rule of a block in another."""
     project.write("""

@@ -13,7 +13,7 @@ from fineline.backends.lock import TRACERS
 from fineline.background.compile_process import CompileProcess, Ended
 from fineline.background.graph_job import GraphJob, Outcome
 from fineline.background.graph_state import OtherState
-from fineline.background.switch_interval import short_interval
+from fineline.background.switch_interval import SWITCHES
 from fineline.background.tracing_refusal import TracingBegins, tracing_refused
 from fineline.errors import BackendFailed
 
@@ -42,7 +42,7 @@ def compiled(job: GraphJob, process: CompileProcess) -> Outcome:
 
 
 def _compile_here(job: GraphJob) -> Callable:
-    with short_interval(), job.state.in_this_thread(), tracing_refused(), eager_backward():
+    with SWITCHES.shortened(), job.state.in_this_thread(), tracing_refused(), eager_backward():
         return call_backend(job.backend, job.gm, job.examples, job.where)
 
 

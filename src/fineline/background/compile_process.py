@@ -25,7 +25,7 @@ from torch.fx._graph_pickler import GraphPickler, Options
 
 from fineline.background.graph_job import GraphJob
 from fineline.background.graph_state import GraphState
-from fineline.background.switch_interval import short_interval
+from fineline.background.switch_interval import SWITCHES
 
 log = logging.getLogger("fineline")
 # The length of a message comes before it.
@@ -65,7 +65,7 @@ class CompileProcess:
     def compile(self, job: GraphJob) -> None:
         """Has the process compile a graph; raises `Ended` if it ends meanwhile. If it cannot compile the graph, this process does all of it."""
         try:
-            with short_interval():
+            with SWITCHES.shortened():
                 order = _pickled(job)
             process = self._started()
         except Exception as e:

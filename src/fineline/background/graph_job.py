@@ -57,10 +57,13 @@ class GraphJob:
         # Held while the code of the graph is written, which a program runs meanwhile.
         self.writing = threading.RLock()
         self._users: weakref.WeakSet[User] = weakref.WeakSet()
+        # Held while the users are listed, because other threads add some: those of equal graphs.
+        self._listing = threading.RLock()
 
     def use(self, user: User) -> None:
         """Notes a program's graph that waits for the job."""
-        self._users.add(user)
+        with self._listing:
+            self._users.add(user)
 
     def end(self, outcome: Outcome) -> None:
         """Notes how the job has ended, and drops what only the compile has needed."""
@@ -70,11 +73,13 @@ class GraphJob:
 
     def renew(self) -> None:
         """Makes the job one that waits, in a forked child: the thread of the parent may have been at any point of it."""
-        self.writing, self.queued = threading.RLock(), False
+        self.writing, self._listing, self.queued = threading.RLock(), threading.RLock(), False
 
     def prepare(self) -> None:
         """Has programs make what they run meanwhile, before a compiler describes and rewrites the graph."""
-        for user in list(self._users):
+        with self._listing:
+            users = list(self._users)
+        for user in users:
             user.prepare()
 
     @property

@@ -54,10 +54,13 @@ class PendingGraph:
     @property
     def captured(self) -> Callable:
         """Returns what runs the graph operator by operator: a function of its own, whatever else happens to the graph."""
-        if self._captured is None:
+        captured = self._captured
+        if captured is None:
             with self.job.writing:
-                self._captured = self._finish(_as_captured(self.gm), self.gm)
-        return self._captured
+                captured = self._finish(_as_captured(self.gm), self.gm)
+                # Another thread may have made the compiled graph take over, and may do so now.
+                self._captured = captured if self.final is None else None
+        return captured
 
     def prepare(self) -> None:
         """Makes what runs the graph as it was captured."""

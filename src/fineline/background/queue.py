@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from fineline.background.graph_job import GraphJob, Outcome
@@ -117,7 +117,8 @@ class CompileQueue:
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _work(self) -> None:
-        with self.turns.taken():
+        # It may arrive when the compiler has just ended.
+        with suppress(Stopped), self.turns.taken():
             self._compile_jobs()
 
     def _compile_jobs(self) -> None:

@@ -11,6 +11,15 @@ import torch._functorch.aot_autograd as aot_autograd
 from torch._inductor import compile_fx, select_algorithm
 
 
+class _Refusing(threading.local):
+    """Whether this thread is in a block in which tracing is refused. Not by its number, which a forked child gives to new threads: the patches stay there."""
+
+    on = False
+
+
+_HERE = _Refusing()
+
+
 class TracingBegins(BaseException):
     """A compiler begins to trace a graph in a thread that runs beside calls."""
 
@@ -22,10 +31,9 @@ def tracing_refused() -> Iterator[None]:
     While AOTAutograd traces, all threads see FX's patches of ``nn.Module`` and its flags, by which some functions of PyTorch refuse to run. At its
     end it puts back random states: what other threads have drawn meanwhile would be drawn again. What comes from its caches is not traced.
     """
-    here = threading.get_ident()
 
     def instead(other: Callable[[], AbstractContextManager[object]], mine: Callable[[], AbstractContextManager[object]]) -> Callable:
-        return lambda: mine() if threading.get_ident() == here else other()
+        return lambda: mine() if _HERE.on else other()
 
     utils = compile_fx.dynamo_utils
     with (
@@ -33,7 +41,11 @@ def tracing_refused() -> Iterator[None]:
         mock.patch.object(select_algorithm, "preserve_rng_state", instead(select_algorithm.preserve_rng_state, nullcontext)),
         mock.patch.object(utils, "preserve_rng_state", instead(utils.preserve_rng_state, nullcontext)),
     ):
-        yield
+        _HERE.on = True
+        try:
+            yield
+        finally:
+            _HERE.on = False
 
 
 def _refuse() -> AbstractContextManager[object]:

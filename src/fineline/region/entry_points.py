@@ -27,6 +27,9 @@ class Storage(Protocol[RegionT_contra]):
     def keep(self, region: RegionT_contra) -> None:
         """Stores the programs of a region, if a call has added some."""
 
+    def give_up(self, region: RegionT_contra) -> bool:
+        """Drops the region's programs, because they reach the recompile limit and a call fits none; returns whether stored ones were among them."""
+
 
 class EntryPoints:
     """The entry points, in the order in which they were made; the first is the region's entry, at which calls begin."""

@@ -87,7 +87,7 @@ class Region:
         self.eager = EagerReasons(fn, options, self.reports)
         self.stances = stances or Stances()
         # The results of captures.
-        self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch, weakref.WeakMethod(self.capture_anew))
+        self.graphs = CompiledGraphs(fn, backend, options, self.reports, self.watch, weakref.WeakMethod(self.capture_anew), storage is not None)
         # Compares the first call between processes, captures of their own; None: nobody has asked for that.
         self.ranks = RankCheck(self.reports.name, self.reports.where) if options.check_ranks else None
         self.entry_points = EntryPoints(self, options, shared_by(fn) if shares and self.ranks is None else None, storage)
@@ -339,10 +339,14 @@ class Region:
             self.eager.report(reason)
             return True
         spent = self.budget.spent
-        if spent < self.budget.limit or leaves_out(self, self.entry, args, kwargs):
+        if spent < self.budget.limit or self._gives_up_stored() or leaves_out(self, self.entry, args, kwargs):
             return False
         self.budget.report_limit(spent, self.entry, args, kwargs)
         return True
+
+    def _gives_up_stored(self) -> bool:
+        """Drops all programs at the recompile limit, if other processes have used some of it up; returns whether that is so."""
+        return self.entry_points.storage is not None and self.entry_points.storage.give_up(self)
 
     def _unrolls_loop(self, entry_point: EntryPoint, args: tuple, kwargs: dict) -> bool:
         """Gives each iteration of a loop its own programs from the next call on, if they share none; returns whether that is so."""
@@ -361,7 +365,8 @@ class Region:
         programs = len(entry_point.segments)
         if programs < self.budget.limit:
             return self.eager.reason is not None
-        if not leaves_out(self, entry_point, args, kwargs):
+        # After stored programs have been given up, the next call is captured from its start.
+        if not self._gives_up_stored() and not leaves_out(self, entry_point, args, kwargs):
             self.budget.report_limit(programs, entry_point, args, kwargs)
         return True
 

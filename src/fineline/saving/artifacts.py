@@ -6,7 +6,9 @@ An artefact is found by its key, so that the process that loads it neither trace
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import logging
+import operator
 import platform
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -45,13 +47,14 @@ class Artifact(NamedTuple):
 class Machine(NamedTuple):
     """Where artefacts were made. ``supported``, ``usable``: vector instructions of the machine, and those that its compiler knows.
 
-    ``settings``: a hash of the settings of AOTAutograd and Inductor.
+    ``settings``: a hash of the settings of AOTAutograd and Inductor. ``gpu``: the GPU and the libraries that made code for it, "" if none was in use.
     """
 
     name: str
     supported: tuple[str, ...]
     usable: tuple[str, ...]
     settings: str
+    gpu: str
 
 
 class NotRestored(Exception):
@@ -104,22 +107,53 @@ def _example(facts: TensorFacts) -> Tensor:
 
 def machine() -> Machine:
     """Returns this machine, for the file."""
-    return Machine(platform.node(), tuple(sorted(cpu_vec_isa.x86_isa_checker())), tuple(map(str, cpu_vec_isa.valid_vec_isa_list())), _settings())
+    gpu = _gpu() if torch.cuda.is_initialized() else ""
+    return Machine(platform.node(), tuple(sorted(cpu_vec_isa.x86_isa_checker())), _usable(), _settings(), gpu)
+
+
+def _usable() -> tuple[str, ...]:
+    return tuple(map(str, cpu_vec_isa.valid_vec_isa_list()))
+
+
+def _gpu() -> str:
+    """Returns the name of the GPU, its architecture, and the versions of what makes code for it; "" if there is none."""
+    if not torch.cuda.is_available():
+        return ""
+    of = torch.cuda.get_device_properties(torch.cuda.current_device())
+    triton = importlib.import_module("triton").__version__ if importlib.util.find_spec("triton") else "none"
+    return f"{of.name} {of.major}.{of.minor}, {torch.version.cuda or torch.version.hip}, Triton {triton}"
 
 
 def _settings() -> str:
-    """Returns a hash of the settings that compiled code depends on."""
-    found = [sorted(map(repr, module.save_config_portable().items())) for module in (config, torch._functorch.config)]
+    """Returns a hash of the settings that compiled code depends on; passes of the user's count by what they say that they are."""
+    found = []
+    for module in (config, torch._functorch.config):
+        settings = module.save_config_portable(ignore_private_configs=False)
+        # PyTorch leaves these out, because they cannot be pickled.
+        others = {name: _pass_text(operator.attrgetter(name)(module)) for name in getattr(module, "_save_config_ignore", ())}
+        found.append(sorted(map(repr, {**settings, **others}.items())))
     return hashlib.sha256(repr(found).encode()).hexdigest()[:24]
+
+
+def _pass_text(setting: Any) -> str:
+    """Returns a text of a setting. That of a pass without an id of its own holds in this process only."""
+    uuid = getattr(setting, "uuid", None)
+    own = uuid() if callable(uuid) else None
+    return repr(setting) if own is None else f"{type(setting).__qualname__} {own!r}"
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------------
 def restore(artifact: Artifact, on: Machine) -> Callable[..., Any]:
-    """Returns the compiled graph of an artefact; raises `NotRestored` if it was made under other settings, or PyTorch cannot load it."""
+    """Returns the compiled graph of an artefact; raises `NotRestored` if it is for another machine or other settings, or PyTorch cannot load it."""
     if on.settings != _settings():
         raise NotRestored("the settings of AOTAutograd or Inductor are not those that it was compiled with")
+    if on.gpu and on.gpu != (gpu := _gpu()):
+        raise NotRestored(f"it was compiled for {on.gpu}, and this is {gpu or 'a machine without a GPU'}")
+    _know_instructions(on)
+    # Its code goes through memory in steps of their size: under others it would read and write beside the tensors.
+    if on.usable != (usable := _usable()):
+        raise NotRestored(f"it was compiled for the vector instructions {', '.join(on.usable)}, and here are {', '.join(usable) or 'none'}")
     try:
-        _know_instructions(on)
         torch.compiler.load_cache_artifacts(artifact.entries)
         loaded = CacheCompiledArtifact._load_impl(nullcontext(), artifact.key)
         found: Callable[..., Any] = getattr(loaded, "_compiled_fn", loaded)
@@ -136,6 +170,6 @@ def _know_instructions(on: Machine) -> None:
         return
     untested: AbstractContextManager[Any] = config.patch({"cpp.vec_isa_ok": True})
     with untested:
-        usable = tuple(map(str, known()))
+        usable = _usable()
     if usable != on.usable:
         known.cache_clear()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fineline.backends.registry import Backend
 from fineline.codegen.continuation import Continuation
 from fineline.codegen.programs import OwnParts, ResidualProgram
+from fineline.identity import IdentityMap
 from fineline.import_thread import LateModule
 from fineline.kinds import is_a
 from fineline.region.descriptions import describe_program
@@ -53,8 +54,12 @@ class Unsaved(NamedTuple):
 class Document:
     """The data of a region's programs. ``unsaved``: those that have no data."""
 
-    def __init__(self, region: CapturingRegion) -> None:
+    def __init__(self, region: CapturingRegion, known: IdentityMap[Stored | None] | None = None, compiles: bool = True) -> None:
+        """``known``: the artefacts of graphs that have been in a file. ``compiles``: whether those of others are made."""
         self._region, self._writer = region, TermWriter()
+        self._known, self._compiles = known, compiles
+        # The artefacts of the graphs that are in the document.
+        self.stored: IdentityMap[Stored | None] = IdentityMap()
         self.unsaved: list[Unsaved] = []
         # The artefacts of compiled graphs, one after the other.
         self.artifacts = bytearray()
@@ -64,7 +69,7 @@ class Document:
         self._points = points
         entries = [self._entry(point) for point in points]
         self.programs = sum([len(entry["programs"]) for entry in entries])
-        machine = list(artifacts.machine()) if self.artifacts else None
+        machine = list(self._machine) if self.artifacts else None
         self.data = {"callable": self.callable, "machine": machine, "how": how_term(region.backend, region.options, self._writer), "entries": entries}
 
     def report_unsaved(self) -> None:
@@ -104,12 +109,23 @@ class Document:
             return None
         if call.compiled and varying_inputs(call, program.steps) is not None:
             return None
-        found = artifacts.artifact_of(call, graph, program.steps, region.backend, region.graphs.compile_saved)
-        if found is None:
+        is_known = self._known is not None and graph in self._known
+        stored = self._known.get(graph) if self._known is not None else None
+        if stored is not None and stored.machine[1:] != self._machine[1:]:
+            is_known, stored = False, None
+        if not is_known and self._compiles:
+            found = artifacts.artifact_of(call, graph, program.steps, region.backend, region.graphs.compile_now)
+            stored = None if found is None else Stored(found, self._machine)
+        self.stored[graph] = stored
+        if stored is None:
             return None
         start = len(self.artifacts)
-        self.artifacts += found.entries
-        return [found.key, start, len(self.artifacts)]
+        self.artifacts += stored.artifact.entries
+        return [stored.artifact.key, start, len(self.artifacts)]
+
+    @functools.cached_property
+    def _machine(self) -> artifacts.Machine:
+        return artifacts.machine()
 
     def _number_of(self, go_on: Any) -> int:
         """Returns the number of the entry point that a way on leads to; raises `NotNamed` if that has no data."""
@@ -170,6 +186,8 @@ class SavedCaptures:
         self.data, self.origin, self._stored = data, origin, stored
         self._reader = TermReader(data["objects"])
         self._entries: list[Term] = data["entries"]
+        # The artefacts of the graphs that have been added.
+        self.stored: IdentityMap[Stored | None] = IdentityMap()
 
     def check_callable(self, fn: Any) -> None:
         """Raises `Stale` if the programs are for another callable, or its code has changed."""
@@ -229,14 +247,17 @@ class SavedCaptures:
         if saved.call is None or saved.graph is None:
             return None
         inputs = varying_inputs(saved.call, saved.steps) if saved.call.compiled else None
-        return graph_callable(saved.call, saved.graph, region, self._artifact(artifact), inputs)
+        stored = self._artifact(artifact)
+        if stored is not None:
+            self.stored[saved.graph] = stored
+        return graph_callable(saved.call, saved.graph, region, stored, inputs)
 
     def _artifact(self, term: Term) -> Stored | None:
         if term is None:
             return None
         key, start, end = term
-        name, supported, usable, settings = self.data["machine"]
-        on = artifacts.Machine(name, tuple(supported), tuple(usable), settings)
+        name, supported, usable, *more = self.data["machine"]
+        on = artifacts.Machine(name, tuple(supported), tuple(usable), *more)
         return Stored(artifacts.Artifact(key, self._stored[start:end]), on)
 
     def _entry_point(self, region: CapturingRegion, number: int) -> EntryPoint:

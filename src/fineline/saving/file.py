@@ -6,8 +6,9 @@ import functools
 import hashlib
 import json
 import os
+import secrets
+import stat
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,28 +49,35 @@ def versions_now() -> dict[str, str]:
     }
 
 
-def write_file(path: Path, document: str, artifacts: bytes) -> None:
-    """Writes a file; one that is there is replaced as a whole, so that no reader sees a part."""
+def write_file(path: Path, document: str, artifacts: bytes, mode: int = 0o666) -> None:
+    """Writes a file; one that is there is replaced as a whole, so that no reader sees a part. ``mode``: its permissions, of which the umask takes away some."""
     lines = [json.dumps(versions_now()).encode(), document.encode(), str(len(artifacts)).encode()]
     body = b"\n".join([*lines, artifacts])
     head = _MAGIC + str(FORMAT).encode() + b"\nsha256 " + hashlib.sha256(body).hexdigest().encode() + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}"
     try:
-        with os.fdopen(handle, "wb") as out:
+        with os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode), "wb") as out:
             out.write(head + body)
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        name.unlink(missing_ok=True)
         raise
 
 
-def read_file(path: Path) -> Parts:
-    """Returns the parts of a file; raises `BadCaptures` for one that is damaged, of another format, or of other versions."""
+def read_file(path: Path, own: bool = False) -> Parts:
+    """Returns the parts of a file; raises `BadCaptures` for one that is damaged, of another format, or of other versions.
+
+    ``own``: also for one that others than this process's user, and the superuser, may have written.
+    """
     try:
-        data = path.read_bytes()
-    except OSError as e:
-        raise BadCaptures(f"{path} cannot be read: {e.strerror}", id="FL221", where=str(path)) from None
+        with open(path, "rb") as file:
+            if own and (others := _others(os.fstat(file.fileno()))):
+                raise BadCaptures(f"{path} {others}: what is in it would run", id="FL221", where=str(path))
+            data = file.read()
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise BadCaptures(f"{path} cannot be read: {reason}", id="FL221", where=str(path)) from None
     if not data.startswith(_MAGIC):
         raise BadCaptures(f"{path} is not a file that fineline.save has written", id="FL221", where=str(path))
     number, _, rest = data[len(_MAGIC) :].partition(b"\n")
@@ -86,3 +94,12 @@ def read_file(path: Path) -> Parts:
     if len(artifacts) != int(length):
         raise BadCaptures("its last part is cut off", id="FL221", where=str(path))
     return Parts(versions, json.loads(document), artifacts)
+
+
+def _others(facts: os.stat_result) -> str:
+    """Returns why others may have written a file; "" if they cannot have."""
+    if not hasattr(os, "getuid"):  # Windows, where folders of a user are theirs alone
+        return ""
+    if facts.st_uid not in (0, os.getuid()):
+        return "belongs to another user"
+    return "can be written by others" if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import hashlib
+import operator
+import re
 import types
 from typing import Any
 
@@ -24,6 +27,8 @@ _C_OBJECTS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator,
 )  # fmt: skip
+# C objects that never change, so that no guard reads them: what they were made of is what they tell `pickle`.
+_MADE_ONCE = (operator.itemgetter, operator.attrgetter, operator.methodcaller, type(vars(collections.namedtuple("_", "a"))["a"]))
 
 
 class Fingerprints:
@@ -48,13 +53,20 @@ class Fingerprints:
         if type(obj) in (staticmethod, classmethod):
             return type(obj).__name__, self._parts(obj.__func__)
         if type(obj) is functools.partial:
-            return "partial", self._parts(obj.func), len(obj.args), sorted(obj.keywords)
+            return "partial", self._parts(obj.func), [self._value(x) for x in obj.args], [(name, self._value(x)) for name, x in obj.keywords.items()]
         if is_a(obj, type):
             return self._class(obj)
         if is_a(obj, _C_OBJECTS):
             return type(obj).__name__, getattr(obj, "__name__", "")
         if is_a(obj, enum.Enum):
-            return "enum", self._class(type(obj)), obj._name_, repr(obj._value_)
+            return "enum", self._class(type(obj)), obj._name_
+        if is_a(obj, _MADE_ONCE):
+            made: Any = obj.__reduce__()
+            return type(obj).__name__, "" if made[0] is type(obj) else self._value(made[0]), [self._value(x) for x in made[1]]
+        if type(obj) is re.Pattern:
+            return "pattern", repr(obj.pattern), obj.flags
+        if type(obj) in (types.UnionType, types.GenericAlias):
+            return type(obj).__name__, self._value(obj.__origin__) if type(obj) is types.GenericAlias else "", self._value(obj.__args__)
         if type(obj) is tuple or obj is None:
             return "tuple", [self._value(item) for item in obj or ()]
         if type(obj) in _READ_BY_GUARDS or all([is_users_class(cls) or cls in _READ_BY_GUARDS for cls in _MRO(type(obj))]):
@@ -66,17 +78,32 @@ class Fingerprints:
             return type(value).__name__, repr(value)
         return self._parts(value)
 
+    def _unread(self, value: Any) -> Any:
+        """Returns the parts of a value that belongs to something that never changes: no guard reads its items either."""
+        t = type(value)
+        if t in (list, tuple):
+            return t.__name__, [self._unread(x) for x in value]
+        if t in (set, frozenset):
+            return t.__name__, sorted([repr(self._unread(x)) for x in value])
+        if t is dict:
+            return "dict", [(self._unread(key), self._unread(x)) for key, x in value.items()]
+        found = self._value(value)
+        if found[0] == "object":
+            raise NotNamed(f"{described(value)} has state that no guard reads")
+        return found
+
     def _class(self, cls: type) -> Any:
-        """Returns the layout of a class, and its special methods, which C looks up by itself; guards read its other attributes."""
+        """Returns the layout of a class, its special methods, which C looks up by itself, and an enum's members; guards read its other attributes."""
         classes = []
         for base in _MRO(cls):
             special: list[Any] = []
             if is_users_class(base):
                 for name, value in sorted(_DICT(base).items()):
-                    if name.startswith("__") and type(value) in (types.FunctionType, staticmethod, classmethod, property):
+                    if name.startswith("__") and type(value) in (types.FunctionType, staticmethod, classmethod, property) and not _is_pytorchs(base, value):
                         special.append((name, self._parts(value)))
             classes.append((str(_MODULE(base)), _QUALNAME(base), special))
-        return "class", classes, type(cls).__name__, cls.__basicsize__, cls.__itemsize__, repr(_DICT(cls).get("__slots__"))
+        members = [(name, member._name_, self._unread(member._value_)) for name, member in cls._member_map_.items()] if is_a(cls, enum.EnumType) else ()
+        return "class", classes, type(cls).__name__, cls.__basicsize__, cls.__itemsize__, repr(_DICT(cls).get("__slots__")), members
 
     def code(self, code: types.CodeType) -> str:
         """Returns a hash of all that a code object is but for the name of its file; its lines count, because messages show them."""
@@ -92,6 +119,12 @@ class Fingerprints:
         found = hashlib.sha256(repr(parts).encode()).hexdigest()
         self._codes[id(code)] = code, found
         return found
+
+
+def _is_pytorchs(base: type, value: Any) -> bool:
+    """Returns whether a function in a class of PyTorch's is its own, and covered by its version: once a process uses TorchDynamo, `nn.Module` has others."""
+    modules = (str(_MODULE(base)), str(value.__module__) if type(value) is types.FunctionType else "")
+    return all([module.partition(".")[0] == "torch" for module in modules])
 
 
 def _constant(value: Any) -> str:

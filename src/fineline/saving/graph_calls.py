@@ -47,6 +47,8 @@ class LateGraph:
 
     def __call__(self, *inputs: Any) -> Any:
         if self._compiled is None:
+            if self._graphs.would_wait:
+                return as_it_is(self._gm)(*inputs)
             self._compiled = self._compile(inputs)
         return self._compiled(*inputs)
 
@@ -63,7 +65,8 @@ class LateGraph:
             return self._graphs.compile_saved(self._gm, [plain_example(t) for t in inputs])
 
     def _compile_symbolic(self, examples: SymbolicExamples) -> Callable[..., Any]:
-        compiled = self._graphs.compile_saved(self._gm, examples.values)
+        # What the backend assumes is known when it is done.
+        compiled = self._graphs.compile_now(self._gm, examples.values)
         check = examples.check()
         return compiled if check is None else functools.partial(_if_holds, check, compiled, as_it_is(self._gm))
 

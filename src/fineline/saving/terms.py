@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import re
@@ -25,6 +26,8 @@ _NAMED = (
     types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType, types.CodeType, property, staticmethod, classmethod,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
 )  # fmt: skip
+# Those that are in the table if they have a name: a guard may be on the identity of one, and each has many equal ones.
+_NAMED_OR_EQUAL = (re.Pattern, types.UnionType, types.GenericAlias)
 _OWN = "fineline."
 
 
@@ -48,6 +51,9 @@ class TermWriter:
         t = type(v)
         if t in _PLAIN or (t is int and abs(v) < 2**63):
             return v
+        if t in _NAMED_OR_EQUAL:
+            with contextlib.suppress(NotNamed):
+                return self.named(v)
         if (write := _WRITERS.get(t)) is not None:
             return write(v)
         if t is tuple or t is torch.Size or t is frozenset:
@@ -74,7 +80,7 @@ class TermWriter:
         if t is functools.partial:
             return ["partial", term(v.func), [term(x) for x in v.args], {name: term(x) for name, x in v.keywords.items()}]
         if t is types.MethodType:
-            return ["method", term(v.__self__), v.__func__.__name__]
+            return ["bound", term(v.__func__), term(v.__self__)]
         if t is types.MappingProxyType:
             return ["mapping", *[[term(key), term(x)] for key, x in v.items()]]
         if t in (types.GenericAlias, types.UnionType):
@@ -118,6 +124,8 @@ class TermReader:
                 return tuple.__new__(read(term[1]), [read(x) for x in term[2:]])
             case "partial":
                 return functools.partial(read(term[1]), *map(read, term[2]), **{name: read(x) for name, x in term[3].items()})
+            case "bound":
+                return types.MethodType(read(term[1]), read(term[2]))
             case "method":
                 return getattr(read(term[1]), term[2])
             case "dict":

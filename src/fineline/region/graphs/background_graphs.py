@@ -97,6 +97,12 @@ class BackgroundGraphs:
         self._new = [job]
         return job
 
+    def of_saved(self, gm: CapturedGraph, examples: list) -> PendingGraph:
+        """Returns what a saved program runs as its graph, which is compiled from now on."""
+        pending = PendingGraph(gm, self.job(gm, examples), _unchanged, _refused)
+        self.begin()
+        return pending
+
     def begin(self) -> None:
         """Queues the job of the program that has just been written."""
         for job in self._new:
@@ -169,3 +175,11 @@ class BackgroundGraphs:
         if region is None or region.capture_anew(limits):
             pending.stay_with(pending.captured)
         return None
+
+
+def _unchanged(compiled: Callable, gm: CapturedGraph) -> Callable:
+    return compiled
+
+
+def _refused(error: BackendFailed) -> str:
+    raise error

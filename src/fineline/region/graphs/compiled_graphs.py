@@ -58,15 +58,22 @@ class CompiledGraphs:
     """The graphs that one backend compiles for a region."""
 
     def __init__(
-        self, fn: Callable, backend: Backend, options: Options, reports: Reports, watch: Watch, anew: Callable[[], Callable[[GraphLimits | None], bool] | None]
+        self, fn: Callable, backend: Backend, options: Options, reports: Reports, watch: Watch, anew: Callable[[], Callable[[GraphLimits | None], bool] | None],
+        stored: bool = False,
     ) -> None:  # fmt: skip
-        """``anew``: returns the method by which the region captures its next call anew, within more limits; None if it is gone."""
+        """``anew``: returns the method by which the region captures its next call anew, within more limits; None if it is gone.
+
+        ``stored``: whether the compiled graphs are to be in a file.
+        """
         self.graphs: list[GraphModule] = []
         # The place of the graph in the code is kept only for a user's backend.
         self._compiled: list[tuple[GraphModule, Kinds, GraphPlace, Callable | GraphJob]] = []
         self.backend = backend
         self._fn, self._options, self._reports, self._watch = fn, options, reports, watch
         self._anew = anew
+        # Whether the backward pass is compiled with the forward pass, so that the caches on disk have one entry for graphs that are compiled here, in
+        # the background, and for a file.
+        self._together = stored or not options.wait
         self.background = BackgroundGraphs(backend, reports, weakref.ref(self))
 
     def forget(self) -> None:
@@ -129,8 +136,17 @@ class CompiledGraphs:
             return False
         return self._watch.tally is None and not TRACE.is_read and self.background.takes(gm, examples)
 
+    @property
+    def would_wait(self) -> bool:
+        """Returns whether a call that must not wait would wait for PyTorch's tracers."""
+        return TRACERS.is_held_in_background and not self._options.wait
+
     def compile_saved(self, gm: CapturedGraph, examples: list) -> Callable:
-        """Compiles the graph of a saved program, at its first run; it is among the region's graphs already."""
+        """Compiles the graph of a saved program, at its first run, or begins to; it is among the region's graphs already."""
+        return self.background.of_saved(gm, examples) if self._in_background(gm, examples, None) else self.compile_now(gm, examples)
+
+    def compile_now(self, gm: CapturedGraph, examples: list) -> Callable:
+        """Compiles one of the region's graphs again, while the call waits."""
         made = self._compile(gm, examples, None)
         return as_it_is(gm) if made is None else made
 
@@ -145,8 +161,7 @@ class CompiledGraphs:
         at = self._reports.place
         try:
             where = ":".join(map(str, at))
-            # So that the caches on disk have one entry for graphs that are compiled in the background and here.
-            together = nullcontext() if self._options.wait else compilation.eager_backward()
+            together = compilation.eager_backward() if self._together else nullcontext()
             with together, TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self._reports.name)]):
                 if plain:
                     return compile_graph(self.backend, gm, examples, where)
