@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from fineline.backends.aot_refusal import BeyondAOT
 from fineline.errors import BackendFailed
 from fineline.fake.missing_kernels import unfaked
 from fineline.frames.graph_breaks import Restart, Uncompiled
@@ -42,9 +43,8 @@ class RefusedGraph:
         symbols = self._symbols
         if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
             return "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
-        reason = getattr(self._gm, "beyond_aot", "")
-        if reason and is_a(e.__cause__, RuntimeError) and str(e.__cause__) == reason:
-            return str(reason)
+        if is_a(e.__cause__, BeyondAOT):
+            return str(e.__cause__)
         if is_a(e.__cause__, RuntimeError) and self._is_jagged:
             # Some operators have only a kernel, and no form for compilers: for example the backward pass of a sum.
             return f"the backend cannot compile it for tensors with a ragged dimension ({e.reason})"
