@@ -73,7 +73,7 @@ def test_a_users_backend_that_compiles_with_it(fn: Callable, backend: Callable) 
     compiled = fineline.compile(fn, backend=backend)
     same(fn, compiled)
     said = [e for e in fineline.report(compiled).events if e.id == "FL435"]
-    assert len(said) == 1 and "made of an input that it writes into" in said[0].reason
+    assert len(said) == 1 and "in memory of an input that it writes into" in said[0].reason
 
 
 @pytest.mark.parametrize("fn", [written_and_viewed, made_of_what_is_written])
