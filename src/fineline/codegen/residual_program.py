@@ -349,7 +349,7 @@ class ResidualWriter:
         """Ends the graph with its outputs; returns its module."""
         recorder = self.trace.recorder
         without_modes(recorder.graph)
-        put_back_in(recorder.graph, self.trace.state.start, now)
+        put_back_in(recorder.graph, self.trace.state.start, now, self.trace.state.answers)
         outputs = tuple(self.rebuild.outputs.names)
         # A graph that no backend gets runs as captured, with all its operators.
         kept = self._kept(outputs) if shown else []

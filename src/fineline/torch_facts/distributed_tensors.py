@@ -7,13 +7,21 @@ PyTorch imports the module with the class late, and so does this one.
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.fx.node import has_side_effect
 
+from fineline.import_thread import LateModule
 from fineline.kinds import is_a
 from fineline.tables import imported
+
+LOSSES = "torch.distributed.tensor.parallel.loss"
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import loss
+else:
+    loss = LateModule("torch.distributed.tensor.parallel.loss")
 
 MESH = "torch.distributed.device_mesh:DeviceMesh"
 _TYPES = "torch.distributed.tensor.placement_types:"
@@ -116,9 +124,43 @@ class DispatchState(NamedTuple):
 
 def dispatch_state() -> DispatchState:
     """Returns this thread's and this process's state."""
-    handlers = imported(CLASS)._op_dispatcher._custom_op_handlers
     tracker = getattr(imported(_RANDOM), "_rng_tracker", None)
-    return DispatchState(torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, handlers))), tracker is not None)
+    return DispatchState(torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, _handlers()))), tracker is not None)
+
+
+def _handlers() -> dict[Any, Any]:
+    """Returns the handlers of operators on a `DTensor`."""
+    cls = imported(CLASS)
+    found: dict[Any, Any] = cls._op_dispatcher._custom_op_handlers if cls is not None else {}
+    return found
+
+
+def parallel_losses() -> bool:
+    """Returns whether a loss on a `DTensor` is computed in parallel, as in a block of ``loss_parallel``."""
+    handlers = _handlers() if imported(LOSSES) is not None else {}
+    return bool(handlers) and all([handlers.get(op) is handler for op, handler in loss.customized_loss_ops.items()])
+
+
+def may_switch_losses(on: bool) -> bool:
+    """Returns whether PyTorch's functions switch these handlers, and nothing else: others may have handlers for the same operators."""
+    return parallel_losses() or (on and _handlers().keys().isdisjoint(loss.customized_loss_ops))
+
+
+@has_side_effect
+def set_parallel_losses(on: bool) -> None:
+    """Switches the handlers of ``loss_parallel`` on or off."""
+    if on != parallel_losses():
+        switch = loss._enable_custom_loss_ops if on else loss._disable_custom_loss_ops
+        switch()
+
+
+if PLACEMENT:
+    has_side_effect(torch._C._set_dtensor_allow_implicit_replication)
+SWITCHES: tuple[tuple[Any, Any], ...] = (
+    *[(torch._C._get_dtensor_allow_implicit_replication, torch._C._set_dtensor_allow_implicit_replication) for _ in PLACEMENT],
+    (parallel_losses, set_parallel_losses),
+)
+"""The functions that read and set a part of `dispatch_state`, which blocks of code change. Backends that drop nodes without used results do not drop these."""
 
 
 def sets_states(t: Any) -> bool:
