@@ -143,6 +143,21 @@ def _asks(call: Call) -> Frame | None:
     return call.run_in_c() if known else call.run_eagerly("FL410", f"{call.fn.__name__} of what is no placement of a known class")
 
 
+def _sliced(call: Call) -> Frame | None:
+    """Handles ``mesh["name"]``: a mesh never changes, and its slice is a constant."""
+    mesh: Any = call.args[0] if len(call.args) == 2 and not call.kwargs else None
+    if not call.trace.active or not is_mesh(mesh) or mesh not in call.trace.sources:
+        return call.interpret()
+    try:
+        names = _no_other(call, call.args[1])
+        found = call.fn(_mesh(call, mesh), names)
+    except (_Refused, KeyError, RuntimeError):
+        return call.interpret()
+    if found is not mesh:
+        call.trace.pin(found, "mesh")
+    return call.finish(found)
+
+
 def _communicates(call: Call) -> Frame | None:
     return call.run_eagerly("FL411", f"{call.fn.__name__} makes a DTensor with the help of the other processes, or of their random generators")
 
@@ -161,6 +176,7 @@ _BY_NAME: Mapping[tuple[str, str], Handler] = MappingProxyType(
         **dict.fromkeys([(_API, f"DTensor.{name}") for name in ("placements", "device_mesh")], _part),
         **dict.fromkeys([("torch.distributed.tensor", name) for name in ("distribute_tensor", "distribute_module")], _communicates),
         (_API, "_dtensor_init_helper"): _communicates,
+        ("torch.distributed.device_mesh", "DeviceMesh.__getitem__"): _sliced,
         **dict.fromkeys([(LOSSES, name) for name in ("_enable_custom_loss_ops", "_disable_custom_loss_ops")], _switches),
     }
 )

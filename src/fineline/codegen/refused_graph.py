@@ -24,8 +24,16 @@ from fineline.tracing.symbols import Symbols
 # The errors of AOTAutograd at a number that is known only at run time.
 _UNKNOWN = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 _SWITCHES = [set_ for _, set_ in SWITCHES]
-# Part of autograd's message for a graph that cannot be differentiated.
-_OVERWRITTEN = "needed for gradient computation has been modified by an inplace operation"
+# Errors of AOTAutograd at graphs that run as they were captured: the class, a part of the text, and what is said.
+_BEYOND: tuple[tuple[type[Exception], str, str], ...] = (
+    (
+        RuntimeError,
+        "needed for gradient computation has been modified by an inplace operation",
+        "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward",
+    ),
+    # PyTorch keeps the layouts of results, with a mesh that equals those of the inputs.
+    (AssertionError, "was invalid, but is output", "AOTAutograd loses the mesh of a gradient, which is another object than those of the inputs"),
+)
 
 
 class RefusedGraph:
@@ -46,8 +54,9 @@ class RefusedGraph:
     def __call__(self, e: BackendFailed) -> str:
         """Returns why the graph runs as it was captured; raises `Uncompiled` or `Restart` if it is to be captured otherwise, or ``e``."""
         symbols = self._symbols
-        if is_a(e.__cause__, RuntimeError) and _OVERWRITTEN in str(e.__cause__):
-            return "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward"
+        for cls, text, reason in _BEYOND:
+            if is_a(e.__cause__, cls) and text in str(e.__cause__):
+                return reason
         if is_a(e.__cause__, BeyondAOT):
             return str(e.__cause__)
         if is_a(e.__cause__, RuntimeError) and self._partial:

@@ -7,6 +7,8 @@ PyTorch imports the module with the class late, and so does this one.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,8 +26,13 @@ else:
     loss = LateModule("torch.distributed.tensor.parallel.loss")
 
 MESH = "torch.distributed.device_mesh:DeviceMesh"
-_TYPES = "torch.distributed.tensor.placement_types:"
-_PLACEMENTS = frozenset({"Shard", "Replicate", "Partial", "_StridedShard"})
+_PLACEMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        **{name: f"torch.distributed.tensor.placement_types:{name}" for name in ("Shard", "Replicate", "Partial", "_StridedShard")},
+        # Of a norm: it holds the order.
+        "_NormPartial": "torch.distributed.tensor._ops._math_ops:_NormPartial",
+    }
+)
 _RANDOM = "torch.distributed.tensor._random"
 CLASS = "torch.distributed.tensor:DTensor"
 _DROPPING_NAMES = (
@@ -57,12 +64,13 @@ def is_distributed(t: object) -> bool:
 def is_placement(x: object) -> bool:
     """Returns whether ``x`` is a placement that never changes. One that a sharded embedding gives holds a mask, which later operators remove."""
     t = type(x)
-    return is_a(x, PLACEMENT) and t.__name__ in _PLACEMENTS and t is imported(_TYPES + t.__name__) and not vars(x)
+    known = is_a(x, PLACEMENT) and t.__name__ in _PLACEMENTS and t is imported(_PLACEMENTS[t.__name__])
+    return known and all([type(n) in (int, float) for n in vars(x).values()])
 
 
 def is_placement_class(cls: type) -> bool:
     """Returns whether ``cls`` is a class of placements that never change."""
-    return imported(_TYPES[:-1]) is not None and any([cls is imported(_TYPES + name) for name in _PLACEMENTS])
+    return cls.__name__ in _PLACEMENTS and cls is imported(_PLACEMENTS[cls.__name__])
 
 
 def holds_masks(t: Any) -> bool:

@@ -41,10 +41,12 @@ MESHES: list[DeviceMesh] = []
 def processes() -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     MESHES[:] = [init_device_mesh("cpu", (2,), mesh_dim_names=(name,)) for name in ("one", "other")]
+    GRIDS[:] = [init_device_mesh("cpu", (1, 2), mesh_dim_names=("outer", "inner"))]
     # From torch 2.14 on, the first one of a process logs that a CPU has no such collective.
     placed(0, Shard(0)).redistribute(placements=(Shard(1),))
     yield
     MESHES.clear()
+    GRIDS.clear()
     dist.destroy_process_group()
 
 
@@ -273,6 +275,55 @@ def views_of_other_lengths(x: Any) -> Any:
 def batches_of_other_lengths() -> Any:
     module = parallelize_module(two_layers(), MESHES[0], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     return lambda x: module(x) * 2, None
+
+
+@table.snippet(args=of(Shard(0)), options=FULL, max_graphs=1, twins=WITHOUT_COUNTED)
+def norms(x: Any) -> Any:
+    n = torch.linalg.vector_norm(x)
+    return n, (x / x.norm(3)).sum(), n.full_tensor() * 2, torch._foreach_norm([x, x * 2])[1], n.placements[0].is_partial()
+
+
+@table.snippet(args=of(Shard(0)), breaks=True, twins=WITHOUT_COUNTED)
+def a_norm_across_a_graph_break(x: Any) -> Any:
+    n = (x * 2).norm()
+    print(end="")
+    return n * 2
+
+
+GRIDS: list[DeviceMesh] = []
+
+
+@table.snippet(args=of(Shard(0)), options=FULL, max_graphs=1)
+def slices_of_a_mesh(x: Any) -> Any:
+    part = GRIDS[0]["inner"]
+    y = DTensor.from_local(x.to_local(), part, [Shard(0)]).redistribute(part, [Replicate()])
+    return y.to_local() * part.size(), part.get_local_rank(), GRIDS[0].get_coordinate(), part.mesh_dim_names, GRIDS[0]["outer", "inner"].ndim
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1)
+def a_slice_that_a_mesh_lacks(x: Any) -> Any:
+    try:
+        return x * GRIDS[0]["middle"].size()
+    except KeyError as e:
+        return x * 2, str(e)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_mesh_that_is_made_anew(backend: str) -> None:
+    """PyTorch's cache gives results the first mesh, which equals the second one, and AOTAutograd knows the objects apart."""
+
+    def step(x: Any) -> Any:
+        return (x * 3).cos().sum()
+
+    step(placed(0, Shard(0)).requires_grad_())
+    mesh, (x, y) = init_device_mesh("cpu", (2,), mesh_dim_names=("one",)), (t(0).requires_grad_(), t(0).requires_grad_())
+    fast = fineline.compile(step, backend=backend)
+    for _ in range(2):
+        found, expected = fast(DTensor.from_local(x, mesh, [Shard(0)])), step(DTensor.from_local(y, mesh, [Shard(0)]))
+        assert torch.allclose(found.to_local(), expected.to_local())
+        found.to_local().backward()
+        expected.to_local().backward()
+        assert torch.allclose(x.grad, y.grad)
 
 
 # -- blocks that decide how operators are computed ---------------------------------------------------------------------------------
