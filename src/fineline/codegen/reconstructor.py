@@ -28,7 +28,7 @@ from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
 from fineline.torch_facts.distributed_tensors import holds_masks, is_distributed, layout_of
 from fineline.torch_facts.tensor_backup import set_version
-from fineline.torch_facts.wrapper_subclasses import leaves_of, parts_of
+from fineline.torch_facts.wrapper_subclasses import leaves_of, lies_in_ragged, parts_of
 from fineline.tracing.plain_values import PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
 from fineline.tracing.symbols import Carried
@@ -126,13 +126,16 @@ class Reconstructor(ProgramText):
         memory = functools.partial(self.trace.guards.interp.backing.memory, self.trace.guards.interp)
         own, storages = memory(v), recorder.writes.storages
         written = storages.intersection(map(storage_of, leaves_of(own))) if storages else set()
-        if not distributed and not written:
+        ragged = self.trace.containers.wrappers.met and own.requires_grad and own._is_view() and not disowned(own) and lies_in_ragged(own)
+        if not distributed and not written and not ragged:
             return ""
         given = [memory(src.value) for _, src in recorder.inputs if is_a(src.value, Tensor)]
         outer = [x for x in given if storage_of(x) == storage_of(own)]
         alike = [layout_of(x) for x in outer if is_distributed(x)]
         if distributed and alike and layout_of(v) not in alike:
             return "it returns a view of a DTensor, which AOTAutograd makes by strides, and a DTensor takes none"
+        if ragged and outer:
+            return "it returns the values of a tensor with a ragged dimension made of an input, and AOTAutograd would give no gradients to that"
         # A view of an input as a whole is made from that input again.
         if not outer and not written.isdisjoint([storage_of(part) for x in given for part in leaves_of(x)]):
             return f"it returns a {type(v).__name__} in memory of an input that it writes into, and AOTAutograd would give that other memory"

@@ -110,6 +110,12 @@ def made_and_taken_apart() -> Any:
     return step, linear
 
 
+@table.snippet(args=lambda place: (t(place, 10, 4, grad=True), torch.tensor([0, 2, 7, 10])), max_graphs=1)
+def values_that_are_views(values: Tensor, offsets: Tensor) -> Any:
+    x = torch.nested.nested_tensor_from_jagged(values, offsets)
+    return x.values(), x.values()[1:], (x * 2).values(), values[0]
+
+
 def alike(place: int) -> tuple:
     x = rows(place, (2, 5, 3))
     return x, x * 3
