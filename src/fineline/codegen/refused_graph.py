@@ -7,7 +7,7 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, PendingUnbackedSymbolNotFound
 
 from fineline.backends.aot_refusal import BeyondAOT
 from fineline.errors import BackendFailed
@@ -31,6 +31,7 @@ _BEYOND: tuple[tuple[type[Exception], str, str], ...] = (
         "needed for gradient computation has been modified by an inplace operation",
         "it overwrites what its gradients need: AOTAutograd finds that out now, and eager code where it goes backward",
     ),
+    (PendingUnbackedSymbolNotFound, "", "the class of a tensor reads numbers in it, which AOTAutograd looks for in the results"),
     # PyTorch keeps the layouts of results, with a mesh that equals those of the inputs.
     (AssertionError, "was invalid, but is output", "AOTAutograd loses the mesh of a gradient, which is another object than those of the inputs"),
 )
