@@ -13,12 +13,21 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -563,6 +572,53 @@ def dtensor_embedding(run: Run) -> Any:
     plan = {"0": RowwiseParallel(input_layouts=Replicate()), "1": ColwiseParallel(output_layouts=Replicate())}
     model = parallelize_module(layers, init_device_mesh("cpu", (run.size,)), plan)
     return run.train(run.compile(model), model, [(x[0, : 4 + i % 5] * 20).long() % 64 for i, x in enumerate(same_batches(run))])
+
+
+def losses(run: Run, step: Callable) -> Any:
+    """Returns the losses and the gradients of a layer whose classes the ranks share."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (run.size,))
+    weight, compiled, seen = distribute_tensor(torch.randn(WIDTH, 12), mesh, [Shard(1)]).requires_grad_(), run.compile(step), []
+    for x in same_batches(run):
+        weight.grad = None
+        target = distribute_tensor((x[:, 0] * 20).long() % 12, mesh, [Replicate()])
+        loss = compiled(distribute_tensor(x, mesh, [Replicate()]), weight, target)
+        if weight.grad is None:
+            loss.backward()
+        seen.append([loss.detach(), local(weight.grad)])
+    return seen
+
+
+@program("6")
+def dtensor_parallel_loss(run: Run) -> Any:
+    def step(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+        with loss_parallel():
+            return F.cross_entropy((x @ weight) * 2, target).full_tensor()
+
+    return losses(run, step)
+
+
+@program("6 3")
+def dtensor_parallel_loss_with_a_backward_pass(run: Run) -> Any:
+    def step(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+        with loss_parallel():
+            loss = F.cross_entropy((x @ weight) * 2, target).full_tensor()
+            loss.backward()
+        return loss * 2
+
+    return losses(run, step)
+
+
+@program("7")
+def dtensor_implicit_replicas(run: Run) -> Any:
+    scale = torch.arange(12.0)
+
+    def step(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+        with implicit_replication():
+            y = x @ weight + scale
+        return (y * 2).sum().full_tensor()
+
+    return losses(run, step)
 
 
 # -- collectives -----------------------------------------------------------------------------------------------------------------

@@ -160,6 +160,51 @@ def test_a_users_backend_gets_the_graph_again(project: Project) -> None:
 
 
 @pytest.mark.later
+def test_a_graph_that_aotautograd_would_get_wrong(project: Project) -> None:
+    project.write("""
+        from torch._functorch.aot_autograd import aot_function, make_boxed_func
+
+        class Boxed(torch.Tensor):
+            def __new__(cls, a):
+                return torch.Tensor._make_wrapper_subclass(cls, a.shape, strides=a.stride(), dtype=a.dtype)
+
+            def __init__(self, a):
+                self.a = a
+
+            def __tensor_flatten__(self):
+                return ["a"], None
+
+            def __tensor_unflatten__(inner, context, sizes, strides):
+                return Boxed(inner["a"])
+
+            @classmethod
+            def __torch_dispatch__(cls, fn, types, args=(), kwargs=None):
+                out = fn(*[x.a if isinstance(x, Boxed) else x for x in args], **(kwargs or {}))
+                return args[0] if out is args[0].a else Boxed(out)
+
+        def backend(gm, examples):
+            return aot_function(gm, fw_compiler=lambda gm, examples: make_boxed_func(gm.forward))
+
+        def step(x):
+            x.add_(1)
+            y = Boxed(x)
+            return y, y[0]
+        """)
+    project.run("""
+        compiled = fineline.compile(step, backend=backend)
+        compiled(x)
+        fineline.save(compiled, "step.captures")
+        """)
+    project.run("""
+        compiled = fineline.load("step.captures", step)
+        for _ in range(2):
+            y, row = compiled(x)
+            assert y.a.data_ptr() == row.a.data_ptr() == x.data_ptr()
+        assert kinds(compiled) == ["loaded"]
+        """)
+
+
+@pytest.mark.later
 def test_the_backward_pass_of_a_saved_graph(project: Project) -> None:
     project.write("""
         class Net(nn.Module):

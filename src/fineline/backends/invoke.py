@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
+from fineline.backends.aot_refusal import aot_refused, kept_from_aot
 from fineline.backends.eager import opened
 from fineline.backends.lock import without_collections
 from fineline.backends.registry import Backend
@@ -27,8 +28,10 @@ def compile_graph(backend: Backend, gm: GraphModule, example_inputs: Sequence[ob
 
 def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[object], where: str | None) -> Callable:
     """Returns the callable that the backend makes of ``gm``; raises `BackendFailed` if it makes none."""
+    beyond_aot: str = getattr(gm, "beyond_aot", "")
     try:
-        compiled = backend(gm, example_inputs)
+        with aot_refused(beyond_aot):
+            compiled = backend(gm, example_inputs)
     except BackendFailed:
         raise
     except Exception as error:
@@ -38,7 +41,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[obj
     own = compiled is gm or (type(compiled) is MethodType and compiled.__self__ is gm and compiled.__name__.endswith("forward"))
     # A backend that returns the graph itself wants it run operator by operator, its sub-graphs too.
     plain = opened(gm) if own else gm
-    return compiled if plain is gm else plain.forward
+    return kept_from_aot(compiled, gm, beyond_aot) if plain is gm else plain.forward
 
 
 @contextmanager

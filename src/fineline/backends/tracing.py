@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes._tensorify_python_scalars import TensorifyState
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from fineline.backends.aot_refusal import BeyondAOT
 from fineline.backends.mesh_calls import meshes_as_inputs
 from fineline.bytecode.handlers import Deferral, Observer, handled_signals, standing_in
 from fineline.import_thread import shapes_imported
@@ -73,7 +74,7 @@ def compiled_copy(gm: GraphModule, example_inputs: Sequence[InputType], compile_
         # AOTAutograd 2.13 refuses it. From 2.14 on it takes it, and Inductor raises other exceptions than eager code where the index is too large.
         raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
     if reason := getattr(gm, "beyond_aot", ""):
-        raise RuntimeError(reason)
+        raise BeyondAOT(reason)
     own = GraphModule(gm, copy.deepcopy(gm.graph), type(gm).__name__)
     for node in own.graph.find_nodes(op="call_function", target=torch._assert_async):
         if len(node.args) == 1 and not node.kwargs:

@@ -10,6 +10,7 @@ import torch
 
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
+from fineline.torch_facts.distributed_tensors import parallel_losses, set_parallel_losses
 from fineline.torch_facts.thread_state import SETTERS, hidden_states, put_back_hidden
 
 # The facts that all threads of a process share. A thread that compiles must not set them, because user code runs at the same time.
@@ -32,16 +33,17 @@ class GraphState(NamedTuple):
 
     facts: AmbientFacts
     hidden: tuple[Any, ...]
+    losses: bool
 
     @classmethod
     def now(cls) -> GraphState:
-        return cls(AMBIENT.now(), hidden_states())
+        return cls(AMBIENT.now(), hidden_states(), parallel_losses())
 
     @property
     def process_agrees(self) -> bool:
         """Returns whether the state that all threads share is the graph's."""
         now = AMBIENT.now()
-        return all([getattr(now, name) == getattr(self.facts, name) for name in OF_PROCESS])
+        return all([getattr(now, name) == getattr(self.facts, name) for name in OF_PROCESS]) and parallel_losses() == self.losses
 
     @contextmanager
     def in_this_thread(self) -> Iterator[None]:
@@ -75,6 +77,7 @@ class GraphState(NamedTuple):
         """Sets the state in a process that runs nothing else; raises `OtherState` if that is not possible."""
         facts = self.facts
         torch.set_num_threads(facts.threads)
+        set_parallel_losses(self.losses)
         torch.set_default_dtype(facts.default_dtype)
         torch.use_deterministic_algorithms(facts.deterministic, warn_only=facts.deterministic_warn_only)
         torch.utils.deterministic.fill_uninitialized_memory = facts.deterministic_fill  # type: ignore[attr-defined]

@@ -16,7 +16,15 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import holds
 from fineline.tables import imported
-from fineline.torch_facts.distributed_tensors import PLACEMENT, is_distributed, is_mesh, is_placement
+from fineline.torch_facts.distributed_tensors import (
+    LOSSES,
+    PLACEMENT,
+    is_distributed,
+    is_mesh,
+    is_placement,
+    may_switch_losses,
+    set_parallel_losses,
+)
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
@@ -135,22 +143,41 @@ def _asks(call: Call) -> Frame | None:
     return call.run_in_c() if known else call.run_eagerly("FL410", f"{call.fn.__name__} of what is no placement of a known class")
 
 
+def _sliced(call: Call) -> Frame | None:
+    """Handles ``mesh["name"]``: a mesh never changes, and its slice is a constant."""
+    mesh: Any = call.args[0] if len(call.args) == 2 and not call.kwargs else None
+    if not call.trace.active or not is_mesh(mesh) or mesh not in call.trace.sources:
+        return call.interpret()
+    try:
+        names = _no_other(call, call.args[1])
+        found = call.fn(_mesh(call, mesh), names)
+    except (_Refused, KeyError, RuntimeError):
+        return call.interpret()
+    if found is not mesh:
+        call.trace.pin(found, "mesh")
+    return call.finish(found)
+
+
 def _communicates(call: Call) -> Frame | None:
     return call.run_eagerly("FL411", f"{call.fn.__name__} makes a DTensor with the help of the other processes, or of their random generators")
 
 
 def _switches(call: Call) -> Frame | None:
-    return call.run_eagerly("FL411", "a block begins or ends in which operators on a DTensor are computed in another way")
+    """Handles the functions at the begin and the end of a block of ``loss_parallel``, which switch handlers of operators on a `DTensor`."""
+    on = call.fn.__name__ == "_enable_custom_loss_ops"
+    if call.args or call.kwargs or not may_switch_losses(on):
+        return call.run_eagerly("FL411", "a block begins or ends in which losses on a DTensor are computed by handlers of somebody else's")
+    return call.instead(set_parallel_losses, [on]) if call.trace.active else call.run_natively()
 
 
-_LOSS = "torch.distributed.tensor.parallel.loss"
 _BY_NAME: Mapping[tuple[str, str], Handler] = MappingProxyType(
     {
         **dict.fromkeys([(_API, f"DTensor.{name}") for name in ("from_local", "to_local", "redistribute", "full_tensor")], _node),
         **dict.fromkeys([(_API, f"DTensor.{name}") for name in ("placements", "device_mesh")], _part),
         **dict.fromkeys([("torch.distributed.tensor", name) for name in ("distribute_tensor", "distribute_module")], _communicates),
         (_API, "_dtensor_init_helper"): _communicates,
-        **dict.fromkeys([(_LOSS, name) for name in ("_enable_custom_loss_ops", "_disable_custom_loss_ops")], _switches),
+        ("torch.distributed.device_mesh", "DeviceMesh.__getitem__"): _sliced,
+        **dict.fromkeys([(LOSSES, name) for name in ("_enable_custom_loss_ops", "_disable_custom_loss_ops")], _switches),
     }
 )
 NAMES = frozenset(name for _, name in _BY_NAME)

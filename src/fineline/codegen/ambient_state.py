@@ -15,10 +15,12 @@ from fineline.fx.graph_traits import GraphTraits
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
 from fineline.policy.scope_stack import SCOPE
+from fineline.torch_facts.distributed_tensors import SWITCHES
 from fineline.torch_facts.thread_state import KERNELS, autocast_depth, changed, differing, set_autocast_depth, set_torch_function_state
 
 T = TypeVar("T")
 
+_DISPATCHING = [set_ for _, set_ in SWITCHES]
 NESTING: Mapping[Any, int] = MappingProxyType({torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1})
 
 
@@ -44,11 +46,18 @@ def restore_lines(before: AmbientFacts, after: AmbientFacts, answers: dict[Any, 
     return lines
 
 
-def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts) -> None:
-    """Adds nodes that restore the start state to a graph that ends in a block: compilers trace it repeatedly, and restore few states."""
+def put_back_in(graph: Graph, start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) -> None:
+    """Adds nodes that set the start state to a graph that ends in a block: compilers trace it repeatedly, and restore few states.
+
+    A block that decides how operators on a `DTensor` are computed decides that of their gradients too, which compilers trace in the state at the end.
+    """
     for name, set_ in differing(start, now):
         if set_ in KERNELS:
             graph.call_function(set_, (getattr(start, name),))
+    for set_, before, _ in changed(answers):
+        if set_ in _DISPATCHING:
+            with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+                graph.call_function(set_, (before,))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class GraphOutputs:
         self.disowned = False
         # Whether one of them is a tensor of a transform of torch.func.
         self.transformed = False
-        # Why AOTAutograd cannot give one of them, a `DTensor`; "" if it can.
+        # Why AOTAutograd cannot give one of them; "" if it can.
         self.beyond_aot = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from contextvars import Token
 from typing import Any
@@ -27,7 +28,7 @@ from fineline.objects.deferred_texts import call_of
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
 from fineline.torch_facts.distributed_tensors import holds_masks, is_distributed, layout_of
 from fineline.torch_facts.tensor_backup import set_version
-from fineline.torch_facts.wrapper_subclasses import leaves_of, parts_of
+from fineline.torch_facts.wrapper_subclasses import leaves_of, lies_in_ragged, parts_of
 from fineline.tracing.plain_values import PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
 from fineline.tracing.symbols import Carried
@@ -109,8 +110,7 @@ class Reconstructor(ProgramText):
                 outputs.places.setdefault(storage, []).append(node)
             outputs.disowned = outputs.disowned or disowned(v)
             outputs.transformed = outputs.transformed or torch._C._functorch.is_functorch_wrapped_tensor(v)
-            if is_distributed(v):
-                outputs.beyond_aot = outputs.beyond_aot or self._beyond_aot(v)
+            outputs.beyond_aot = outputs.beyond_aot or self._beyond_aot(v)
             change = remake(v, self.trace.state.start.inference_mode, recorder.traits.leaves)
             if change is not None:
                 outputs.remade.append((node, change))
@@ -119,15 +119,27 @@ class Reconstructor(ProgramText):
         return name
 
     def _beyond_aot(self, v: Tensor) -> str:
-        """Returns why AOTAutograd cannot give a `DTensor`; "" if it can."""
+        """Returns why AOTAutograd cannot give a result of the graph; "" if it can."""
+        recorder, distributed = self.trace.recorder, is_distributed(v)
         if holds_masks(v):
             return "it returns a DTensor whose placements hold a mask, which AOTAutograd takes for a constant"
-        interp = self.trace.guards.interp
-        memory = interp.backing.memory
-        given = [memory(interp, src.value) for _, src in self.trace.recorder.inputs if is_distributed(src.value)]
-        alike = [layout_of(x) for x in given if storage_of(x) == storage_of(memory(interp, v))]
-        other = bool(alike) and layout_of(v) not in alike
-        return "it returns a view of a DTensor, which AOTAutograd makes by strides, and a DTensor takes none" if other else ""
+        memory = functools.partial(self.trace.guards.interp.backing.memory, self.trace.guards.interp)
+        own, storages = memory(v), recorder.writes.storages
+        written = storages.intersection(map(storage_of, leaves_of(own))) if storages else set()
+        ragged = self.trace.containers.wrappers.met and own.requires_grad and own._is_view() and not disowned(own) and lies_in_ragged(own)
+        if not distributed and not written and not ragged:
+            return ""
+        given = [memory(src.value) for _, src in recorder.inputs if is_a(src.value, Tensor)]
+        outer = [x for x in given if storage_of(x) == storage_of(own)]
+        alike = [layout_of(x) for x in outer if is_distributed(x)]
+        if distributed and alike and layout_of(v) not in alike:
+            return "it returns a view of a DTensor, which AOTAutograd makes by strides, and a DTensor takes none"
+        if ragged and outer:
+            return "it returns the values of a tensor with a ragged dimension made of an input, and AOTAutograd would give no gradients to that"
+        # A view of an input as a whole is made from that input again.
+        if not outer and not written.isdisjoint([storage_of(part) for x in given for part in leaves_of(x)]):
+            return f"it returns a {type(v).__name__} in memory of an input that it writes into, and AOTAutograd would give that other memory"
+        return ""
 
     def _is_shared(self, v: Tensor) -> bool:
         """Returns whether only the graph's own tensor stands for ``v``, which the code has made: operators have written into it, or it has aliases."""
@@ -140,12 +152,8 @@ class Reconstructor(ProgramText):
             raise NotReconstructible(f"a {type(v).__name__} that the code has made as a leaf of autograd, and then used")
         of_inputs = {storage_of(x) for _, src in recorder.inputs if is_a(src.value, Tensor) for x in leaves_of(interp.backing.memory(interp, src.value))}
         places = of_inputs.intersection(map(storage_of, leaves_of(own)))
-        if written and places and not aliased and not own.requires_grad and not v.is_inference():
-            # The graph writes into its inner tensors, which are all that it consists of.
-            return False
-        if not places.isdisjoint(recorder.writes.storages):
-            self.outputs.beyond_aot = f"it returns a {type(v).__name__} made of an input that it writes into, and AOTAutograd would give that other memory"
-        return True
+        # Otherwise the graph writes into its inner tensors, which are all that it consists of.
+        return not written or not places or aliased or own.requires_grad or v.is_inference()
 
     def _made_wrapper(self, v: Any, making: tuple[list, dict[str, Any]]) -> str:
         """Makes a tensor of a wrapper subclass again as the captured code has made it, without its constructor."""

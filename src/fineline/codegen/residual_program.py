@@ -349,14 +349,13 @@ class ResidualWriter:
         """Ends the graph with its outputs; returns its module."""
         recorder = self.trace.recorder
         without_modes(recorder.graph)
-        put_back_in(recorder.graph, self.trace.state.start, now)
+        put_back_in(recorder.graph, self.trace.state.start, now, self.trace.state.answers)
         outputs = tuple(self.rebuild.outputs.names)
         # A graph that no backend gets runs as captured, with all its operators.
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
-        own = graph_module(recorder.graph, f"Graph_{self.name}", recorder.nested.attributes(), recorder.traits.reads_numbers)
-        own.beyond_aot = self.rebuild.outputs.beyond_aot
-        return own
+        parts, traits = recorder.nested.attributes(), recorder.traits
+        return graph_module(recorder.graph, f"Graph_{self.name}", parts, traits.reads_numbers, self.rebuild.outputs.beyond_aot)
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable | GraphJob:
         """Returns the callable for the graph, compiled in the state in which the graph begins, or the job that makes it in the background."""

@@ -18,6 +18,7 @@ from fineline.backends.invoke import compile_graph
 from fineline.backends.registry import Backend
 from fineline.bytecode.asynchronous import let_pass
 from fineline.distributed.graph_cuts import Cuts
+from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.recorder import SOURCE
 from fineline.identity import IdentitySet
 
@@ -29,10 +30,11 @@ class Buckets(NamedTuple):
     limits: tuple[int, ...]
 
 
-def buckets_of(gm: GraphModule) -> Buckets | None:
+def buckets_of(gm: CapturedGraph) -> Buckets | None:
     """Returns the buckets for a graph that was captured while a `DistributedDataParallel` runs; None if it need not be cut."""
     module = getattr(DistributedDataParallel, "_active_ddp_module", None)
-    if module is None or not torch.is_grad_enabled():
+    # The parts of a graph that AOTAutograd would get wrong would not tell.
+    if module is None or not torch.is_grad_enabled() or gm.beyond_aot:
         return None
     exchanged = IdentitySet(p for p in module._module_parameters if p.requires_grad)
     found = {}

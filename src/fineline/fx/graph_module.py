@@ -98,12 +98,12 @@ def _opened_when_run(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule], reads_numbers: bool = False) -> CapturedGraph:
-    """Returns the module of ``graph``, whose nodes find other graphs under their names. ``reads_numbers``: see `CapturedGraph`."""
+def graph_module(graph: Graph, name: str, parts: Mapping[str, GraphModule], reads_numbers: bool = False, beyond_aot: str = "") -> CapturedGraph:
+    """Returns the module of ``graph``, whose nodes find other graphs under their names. The others: see `CapturedGraph`."""
     root = torch.nn.Module()
     root.__dict__["_modules"].update(parts)
     made = CapturedGraph(root, graph, name)
-    made.reads_numbers = reads_numbers
+    made.reads_numbers, made.beyond_aot = reads_numbers, beyond_aot
     return made
 
 

@@ -41,6 +41,8 @@ class Dim(NamedTuple):
     marked: bool = False
 
 
+# The inner tensors of one with a ragged dimension whose first size depends on all lengths.
+RAGGED = frozenset({"_values", "_min_seqlen_tensor", "_max_seqlen_tensor"})
 CHANGED = Dim(DimDynamic.DYNAMIC)
 DUCK = Dim(DimDynamic.DUCK)
 
@@ -143,7 +145,7 @@ class DynamicDims:
                 dims[d] = MARKED[mark.kind](mark)
             elif mark is not None or held:
                 continue
-            elif everything:
+            elif everything or (apart and d == 0 and self.dynamic is None and src.key.at in RAGGED):
                 dims[d] = CHANGED if apart else DUCK
         for d in self._sizes.get(src.text(), ()):
             if d < t.dim() and d not in dims and marks.get(d, Mark("")).kind != "static":
@@ -310,14 +312,19 @@ MARKED: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def marked(values: Any, within: tuple[int, ...] = ()) -> bool:
-    """Returns whether PyTorch's own marks are on a tensor among ``values``, or in containers among them (``within`` others)."""
+def marked(values: Any, ragged: bool, within: tuple[int, ...] = ()) -> bool:
+    """Returns whether PyTorch's own marks are on a tensor among ``values``, or in containers among them (``within`` others).
+
+    ``ragged``: whether a ragged dimension is as good as marked. It has another length in nearly every batch.
+    """
     for v in values:
         if type(v) is Tensor:
             if v.__dict__ and DIMS.of(v):
                 return True
+        elif ragged and is_jagged(v):
+            return True
         elif type(v) in (list, tuple, dict) and len(v) < 100 and id(v) not in within:
-            if marked(v.values() if type(v) is dict else v, (*within, id(v))):
+            if marked(v.values() if type(v) is dict else v, ragged, (*within, id(v))):
                 return True
     return False
 

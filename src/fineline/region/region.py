@@ -325,7 +325,8 @@ class Region:
             return None
         scalars, shaped = own.capture_scalar_outputs, own.capture_dynamic_output_shape_ops
         live = own.first_call == "live" and not (self.ranks is not None and self.ranks.is_open) and not self.lessons.graphs.compiled_first_call
-        if live and not (fake or scalars or shaped or entry_point.symbolic(args, kwargs) or marked((*args, *kwargs.values()))):
+        ragged = own.dynamic is not False
+        if live and not (fake or scalars or shaped or entry_point.symbolic(args, kwargs) or marked((*args, *kwargs.values()), ragged)):
             return None
         return Symbols(interp, entry_point.varying, scalars or own.fullgraph, shaped or own.fullgraph, entry_point is not self.entry)
 

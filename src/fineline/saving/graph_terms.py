@@ -27,7 +27,8 @@ def graph_term(gm: GraphModule, writer: TermWriter) -> Term:
     parts = {name: graph_term(part, writer) for name, part in gm.named_children() if isinstance(part, GraphModule)}
     graph: Graph = gm._graph
     nodes = [_node_term(node, writer) for node in graph.nodes]
-    return {"name": type(gm).__name__, "reads_numbers": bool(getattr(gm, "reads_numbers", False)), "parts": parts, "nodes": nodes}
+    traits = {"reads_numbers": bool(getattr(gm, "reads_numbers", False)), "beyond_aot": str(getattr(gm, "beyond_aot", ""))}
+    return {"name": type(gm).__name__, "traits": traits, "parts": parts, "nodes": nodes}
 
 
 def _node_term(node: Node, writer: TermWriter) -> Term:
@@ -59,7 +60,7 @@ def graph_of(term: Term, reader: TermReader) -> CapturedGraph:
             node.meta[_KEPT] = stack
         nodes[name] = node
     parts: dict[str, GraphModule] = {name: graph_of(part, reader) for name, part in term["parts"].items()}
-    return graph_module(graph, term["name"], parts, term["reads_numbers"])
+    return graph_module(graph, term["name"], parts, **term["traits"])
 
 
 def _read(term: list, nodes: Mapping[str, Node], reader: TermReader) -> Any:

@@ -40,7 +40,7 @@ from fineline.tensor_ops.strides import confirm, offset_of, reads_strides
 from fineline.tensor_ops.tensor_operator import TensorOperator, run_on_backing, targets_of
 from fineline.tensor_ops.torch_functions import NO_OVERRIDE, call_override, overridden, overrides
 from fineline.torch_facts.callables import BEYOND_GUARD, COVERED_QUERIES, METADATA_WHEN_BARE
-from fineline.torch_facts.distributed_tensors import holds_masks, mask_buffers, own_masks
+from fineline.torch_facts.distributed_tensors import SWITCHES, dispatch_state, holds_masks, mask_buffers, own_masks
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
@@ -56,6 +56,7 @@ from fineline.tracing.plain_values import PINNED, PLAIN_TENSORS, SINGLETONS, VAL
 BEYOND = IdentitySet(BEYOND_GUARD)
 COVERED = IdentitySet(COVERED_QUERIES)
 BARE = IdentitySet(METADATA_WHEN_BARE)
+_SWITCHES = IdentitySet([set_ for _, set_ in SWITCHES])
 CHANGED_BY_WRITES = frozenset({"_version", "grad_fn", "output_nr", "is_leaf", "retains_grad"})
 
 
@@ -164,6 +165,9 @@ class TensorOps:
             raise call.graph_break("FL501", "a change of PyTorch's state by something that is not a constant")
         if trace.recorder.traits.leaves and fn is torch._C._set_grad_enabled and args == [True]:
             raise call.graph_break("FL513", f"a history may begin at what {LEAF}")
+        if fn in _SWITCHES:
+            # The change is relative to the state at the start.
+            guard_answer(trace, dispatch_state, (), {}, dispatch_state())
         trace.state.before_change(fn)
         result = fn(*args, **kwargs)
         fx_args, fx_kwargs = tuple([trace.to_fx(a) for a in args]), {k: trace.to_fx(a) for k, a in kwargs.items()}

@@ -7,17 +7,32 @@ PyTorch imports the module with the class late, and so does this one.
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.fx.node import has_side_effect
 
+from fineline.import_thread import LateModule
 from fineline.kinds import is_a
 from fineline.tables import imported
 
+LOSSES = "torch.distributed.tensor.parallel.loss"
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import loss
+else:
+    loss = LateModule("torch.distributed.tensor.parallel.loss")
+
 MESH = "torch.distributed.device_mesh:DeviceMesh"
-_TYPES = "torch.distributed.tensor.placement_types:"
-_PLACEMENTS = frozenset({"Shard", "Replicate", "Partial", "_StridedShard"})
+_PLACEMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        **{name: f"torch.distributed.tensor.placement_types:{name}" for name in ("Shard", "Replicate", "Partial", "_StridedShard")},
+        # Of a norm: it holds the order.
+        "_NormPartial": "torch.distributed.tensor._ops._math_ops:_NormPartial",
+    }
+)
 _RANDOM = "torch.distributed.tensor._random"
 CLASS = "torch.distributed.tensor:DTensor"
 _DROPPING_NAMES = (
@@ -49,12 +64,13 @@ def is_distributed(t: object) -> bool:
 def is_placement(x: object) -> bool:
     """Returns whether ``x`` is a placement that never changes. One that a sharded embedding gives holds a mask, which later operators remove."""
     t = type(x)
-    return is_a(x, PLACEMENT) and t.__name__ in _PLACEMENTS and t is imported(_TYPES + t.__name__) and not vars(x)
+    known = is_a(x, PLACEMENT) and t.__name__ in _PLACEMENTS and t is imported(_PLACEMENTS[t.__name__])
+    return known and all([type(n) in (int, float) for n in vars(x).values()])
 
 
 def is_placement_class(cls: type) -> bool:
     """Returns whether ``cls`` is a class of placements that never change."""
-    return imported(_TYPES[:-1]) is not None and any([cls is imported(_TYPES + name) for name in _PLACEMENTS])
+    return cls.__name__ in _PLACEMENTS and cls is imported(_PLACEMENTS[cls.__name__])
 
 
 def holds_masks(t: Any) -> bool:
@@ -116,9 +132,43 @@ class DispatchState(NamedTuple):
 
 def dispatch_state() -> DispatchState:
     """Returns this thread's and this process's state."""
-    handlers = imported(CLASS)._op_dispatcher._custom_op_handlers
     tracker = getattr(imported(_RANDOM), "_rng_tracker", None)
-    return DispatchState(torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, handlers))), tracker is not None)
+    return DispatchState(torch._C._get_dtensor_allow_implicit_replication(), tuple(sorted(map(str, _handlers()))), tracker is not None)
+
+
+def _handlers() -> dict[Any, Any]:
+    """Returns the handlers of operators on a `DTensor`."""
+    cls = imported(CLASS)
+    found: dict[Any, Any] = cls._op_dispatcher._custom_op_handlers if cls is not None else {}
+    return found
+
+
+def parallel_losses() -> bool:
+    """Returns whether a loss on a `DTensor` is computed in parallel, as in a block of ``loss_parallel``."""
+    handlers = _handlers() if imported(LOSSES) is not None else {}
+    return bool(handlers) and all([handlers.get(op) is handler for op, handler in loss.customized_loss_ops.items()])
+
+
+def may_switch_losses(on: bool) -> bool:
+    """Returns whether PyTorch's functions switch these handlers, and nothing else: others may have handlers for the same operators."""
+    return parallel_losses() or (on and _handlers().keys().isdisjoint(loss.customized_loss_ops))
+
+
+@has_side_effect
+def set_parallel_losses(on: bool) -> None:
+    """Switches the handlers of ``loss_parallel`` on or off."""
+    if on != parallel_losses():
+        switch = loss._enable_custom_loss_ops if on else loss._disable_custom_loss_ops
+        switch()
+
+
+if PLACEMENT:
+    has_side_effect(torch._C._set_dtensor_allow_implicit_replication)
+SWITCHES: tuple[tuple[Any, Any], ...] = (
+    *[(torch._C._get_dtensor_allow_implicit_replication, torch._C._set_dtensor_allow_implicit_replication) for _ in PLACEMENT],
+    (parallel_losses, set_parallel_losses),
+)
+"""The functions that read and set a part of `dispatch_state`, which blocks of code change. Backends that drop nodes without used results do not drop these."""
 
 
 def sets_states(t: Any) -> bool:

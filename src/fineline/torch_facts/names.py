@@ -76,7 +76,8 @@ C_FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "_get_cublas_allow_fp16_reduced_precision_reduction _get_cublas_allow_tf32 _get_cudnn_allow_tf32 "
         "_get_cudnn_batch_norm_reserve_space_size _get_cudnn_benchmark _get_cudnn_depthwise_kernel _get_cudnn_deterministic "
         "_get_cudnn_enabled _get_cudnn_sdp_enabled _get_default_device _get_deterministic_algorithms "
-        "_get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory _get_fa3_sdp_enabled "
+        "_get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory _get_dtensor_allow_implicit_replication "
+        "_get_fa3_sdp_enabled "
         "_get_flash_sdp_enabled _get_float32_matmul_precision _get_fp32_precision_getter _get_graph_executor_optimize "
         "_get_linalg_preferred_backend _get_math_sdp_allow_fp16_bf16_reduction _get_math_sdp_enabled _get_mem_efficient_sdp_enabled "
         "_get_miopen_immediate _get_mkldnn_deterministic _get_mkldnn_enabled _get_nnpack_enabled _get_onednn_allow_tf32 "
@@ -91,7 +92,8 @@ C_FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "get_autocast_gpu_dtype get_autocast_ipu_dtype get_autocast_xla_dtype get_default_dtype get_num_interop_threads "
         "get_num_threads is_anomaly_check_nan_enabled is_anomaly_enabled is_autocast_cache_enabled is_autocast_cpu_enabled "
         "is_autocast_enabled is_autocast_ipu_enabled is_autocast_xla_enabled is_grad_enabled is_inference_mode_enabled",
-        "state": "_set_fwd_grad_enabled _set_grad_enabled _set_math_sdp_allow_fp16_bf16_reduction _set_multithreading_enabled "
+        "state": "_set_dtensor_allow_implicit_replication _set_fwd_grad_enabled _set_grad_enabled "
+        "_set_math_sdp_allow_fp16_bf16_reduction _set_multithreading_enabled "
         "_set_sdp_priority_order _set_sdp_use_cudnn _set_sdp_use_flash _set_sdp_use_math _set_sdp_use_mem_efficient "
         "_set_sdp_use_overrideable _set_view_replay_enabled _vmapmode_decrement_nesting _vmapmode_increment_nesting "
         "autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache set_autocast_cache_enabled "
@@ -135,6 +137,7 @@ AUTOGRAD: Mapping[str, str] = MappingProxyType(
 
 ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "fineline.torch_facts.distributed_tensors": {"state": "set_parallel_losses"},
         "torch._utils": {"op": "_flatten_dense_tensors _unflatten_dense_tensors", "query": "is_compiling"},
         "torch._functorch.eager_transforms": {"op": "_autograd_grad"},
         "torch._functorch.predispatch": {

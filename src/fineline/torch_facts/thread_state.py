@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from fineline.bytecode.asynchronous import clear_frames_of
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
+from fineline.torch_facts.distributed_tensors import SWITCHES, dispatch_state, set_parallel_losses
 from fineline.torch_facts.function_modes import FunctionModesOff
 
 # The deepest nesting of forward-mode gradients in PyTorch, which does not report the current depth.
@@ -80,6 +81,7 @@ _FLAGS: tuple[tuple[Callable[[], bool], Callable[[bool], Any]], ...] = (
     (_FUNCTORCH.get_inplace_requires_grad_allowed, _FUNCTORCH.set_inplace_requires_grad_allowed),
     (_FUNCTORCH.get_single_level_autograd_function_allowed, _FUNCTORCH.set_single_level_autograd_function_allowed),
     (_FUNCTORCH._is_vmap_fallback_enabled, _FUNCTORCH._set_vmap_fallback_enabled),
+    *SWITCHES,
 )
 _HOOKS = (_AUTOGRAD._saved_tensors_hooks_get_disabled_error_message, _AUTOGRAD._saved_tensors_hooks_is_enabled)
 _ASKING: Mapping[Any, tuple[Any, ...]] = MappingProxyType(
@@ -87,8 +89,11 @@ _ASKING: Mapping[Any, tuple[Any, ...]] = MappingProxyType(
         _AUTOGRAD._saved_tensors_hooks_disable: _HOOKS,
         _AUTOGRAD._saved_tensors_hooks_enable: _HOOKS,
         **{set_: (ask,) for ask, set_ in _FLAGS},
+        **{set_: (ask, dispatch_state) for ask, set_ in SWITCHES},
     }
 )
+SHARED = KERNELS | {set_parallel_losses}
+"""Functions that set the state of all threads."""
 
 
 def answers_before(fn: Callable, known: dict[Any, Any]) -> None:

@@ -382,6 +382,14 @@ def is_jagged(t: object) -> bool:
     return type(t) is NestedTensor
 
 
+def lies_in_ragged(t: Tensor) -> bool:
+    """Returns whether a view was made of the values of a tensor with a ragged dimension, which is a view itself."""
+    node = t.grad_fn
+    while node is not None and not node.name().startswith("NestedGetValues"):
+        node = node.next_functions[0][0] if node.next_functions else None
+    return node is not None
+
+
 def lengths_of(t: Any) -> Tensor:
     """Returns the tensor that stands for the size of the ragged dimension of ``t``."""
     found: Tensor = t._offsets if t._lengths is None else t._lengths

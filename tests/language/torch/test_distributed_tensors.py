@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ import fineline
 from tests.oracle import TWINS, Program, Table, check, t
 
 table = Table()
+FULL = {"fullgraph": True}
 # Eager code waits for the collectives where no dispatch mode sees it.
 # PyTorch warns of each draw on a CPU: on fakes, and when AOTAutograd traces, too.
 ON_REAL_TENSORS = ("captured", "reference", "borders", "limit1", "strict", "reported")
@@ -39,10 +41,12 @@ MESHES: list[DeviceMesh] = []
 def processes() -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     MESHES[:] = [init_device_mesh("cpu", (2,), mesh_dim_names=(name,)) for name in ("one", "other")]
+    GRIDS[:] = [init_device_mesh("cpu", (1, 2), mesh_dim_names=("outer", "inner"))]
     # From torch 2.14 on, the first one of a process logs that a CPU has no such collective.
     placed(0, Shard(0)).redistribute(placements=(Shard(1),))
     yield
     MESHES.clear()
+    GRIDS.clear()
     dist.destroy_process_group()
 
 
@@ -273,25 +277,151 @@ def batches_of_other_lengths() -> Any:
     return lambda x: module(x) * 2, None
 
 
-# -- what breaks the graph -----------------------------------------------------------------------------------------------------
-@table.program(args=lambda place: (t(place),), breaks=True, backward=False)
-def distribution() -> Any:
-    mesh = MESHES[0]
-    return lambda x: (distribute_tensor(x * 2, mesh, [Shard(0)]) + 1, ones(2, 3, device_mesh=mesh, placements=[Replicate()])), None
+@table.snippet(args=of(Shard(0)), options=FULL, max_graphs=1, twins=WITHOUT_COUNTED)
+def norms(x: Any) -> Any:
+    n = torch.linalg.vector_norm(x)
+    return n, (x / x.norm(3)).sum(), n.full_tensor() * 2, torch._foreach_norm([x, x * 2])[1], n.placements[0].is_partial()
 
 
-@table.snippet(args=lambda place: (placed(place, Replicate()), t(place)), breaks=True)
+@table.snippet(args=of(Shard(0)), breaks=True, twins=WITHOUT_COUNTED)
+def a_norm_across_a_graph_break(x: Any) -> Any:
+    n = (x * 2).norm()
+    print(end="")
+    return n * 2
+
+
+GRIDS: list[DeviceMesh] = []
+
+
+@table.snippet(args=of(Shard(0)), options=FULL, max_graphs=1)
+def slices_of_a_mesh(x: Any) -> Any:
+    part = GRIDS[0]["inner"]
+    y = DTensor.from_local(x.to_local(), part, [Shard(0)]).redistribute(part, [Replicate()])
+    return y.to_local() * part.size(), part.get_local_rank(), GRIDS[0].get_coordinate(), part.mesh_dim_names, GRIDS[0]["outer", "inner"].ndim
+
+
+@table.snippet(args=of(Shard(0)), max_graphs=1)
+def a_slice_that_a_mesh_lacks(x: Any) -> Any:
+    try:
+        return x * GRIDS[0]["middle"].size()
+    except KeyError as e:
+        return x * 2, str(e)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_mesh_that_is_made_anew(backend: str) -> None:
+    """PyTorch's cache gives results the first mesh, which equals the second one, and AOTAutograd knows the objects apart."""
+
+    def step(x: Any) -> Any:
+        return (x * 3).cos().sum()
+
+    step(placed(0, Shard(0)).requires_grad_())
+    mesh, (x, y) = init_device_mesh("cpu", (2,), mesh_dim_names=("one",)), (t(0).requires_grad_(), t(0).requires_grad_())
+    fast = fineline.compile(step, backend=backend)
+    for _ in range(2):
+        found, expected = fast(DTensor.from_local(x, mesh, [Shard(0)])), step(DTensor.from_local(y, mesh, [Shard(0)]))
+        assert torch.allclose(found.to_local(), expected.to_local())
+        found.to_local().backward()
+        expected.to_local().backward()
+        assert torch.allclose(x.grad, y.grad)
+
+
+# -- blocks that decide how operators are computed ---------------------------------------------------------------------------------
+@table.snippet(args=lambda place: (placed(place, Replicate()), t(place)), options=FULL, max_graphs=1)
 def implicit_replicas(x: Any, y: Tensor) -> Any:
     with implicit_replication():
         z = x + y
     return z * 2
 
 
-@table.snippet(args=lambda place: (placed(place, Shard(1)), torch.arange(3)), breaks=True, min_graphs=0)
+@table.snippet(args=lambda place: (placed(place, Replicate()), t(place)), breaks=True, backward=False)
+def implicit_replicas_around_a_graph_break(x: Any, y: Tensor) -> Any:
+    with implicit_replication():
+        z = x + y
+        print(end="")
+        z = z * y
+    return z * 2
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(1)), torch.arange(3)), options=FULL, max_graphs=1)
 def parallel_loss(x: Any, index: Tensor) -> Any:
     target = DTensor.from_local(index, x.device_mesh, [Replicate()])
     with loss_parallel():
         return F.cross_entropy(x, target)
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(1)), torch.arange(3)), breaks=True)
+def parallel_loss_with_a_backward_pass(x: Any, index: Tensor) -> Any:
+    target, w = DTensor.from_local(index, x.device_mesh, [Replicate()]), x.detach().requires_grad_()
+    with loss_parallel():
+        loss = F.cross_entropy(w * 2, target)
+        loss.backward()
+    return loss * 2, w.grad
+
+
+class Interrupted(Exception):
+    pass
+
+
+@table.snippet(args=lambda place: (placed(place, Shard(1)), torch.arange(3)), options=FULL, max_graphs=1)
+def parallel_losses_in_turns(x: Any, index: Tensor) -> Any:
+    """An exception leaves the handlers on, which the next block switches off."""
+    target = DTensor.from_local(index, x.device_mesh, [Replicate()])
+    with contextlib.suppress(Interrupted), loss_parallel():
+        one = F.cross_entropy(x, target)
+        raise Interrupted
+    with loss_parallel():
+        two = F.cross_entropy(x * 2, target)
+    return one, two, F.cross_entropy(x.redistribute(placements=[Replicate()]), target)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("raises", [False, True])
+def test_handlers_that_a_block_leaves(backend: str, raises: bool) -> None:
+    def step(x: Any, target: Any) -> Any:
+        with contextlib.suppress(Interrupted), loss_parallel():
+            loss = F.cross_entropy(x, target)
+            if raises:
+                raise Interrupted
+        return loss * 2
+
+    fast, handlers = fineline.compile(step, backend=backend), DTensor._op_dispatcher._custom_op_handlers
+    before = dict(handlers)
+    for place in range(3):
+        x, target = placed(place, Shard(1)), DTensor.from_local(torch.arange(3), MESHES[0], [Replicate()])
+        found, left = fast(x, target), dict(handlers)
+        handlers.clear()
+        handlers.update(before)
+        expected = step(x, target)
+        assert torch.equal(found.to_local(), expected.to_local()) and left == handlers and (left != before) == raises
+        handlers.clear()
+        handlers.update(before)
+    assert len(fineline.report(fast).graphs) == 1
+
+
+def test_handlers_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = DTensor._op_dispatcher._custom_op_handlers
+    monkeypatch.setitem(handlers, torch.ops.aten._log_softmax.default, lambda call, args, kwargs: args[0])
+
+    def step(x: Any) -> Any:
+        with loss_parallel():
+            y = x * 2
+        return y + 1
+
+    x, before = placed(0, Shard(1)), dict(handlers)
+    fast = fineline.compile(step, backend="eager")
+    for _ in range(2):
+        assert torch.equal(fast(x).to_local(), x.to_local() * 2 + 1)
+        assert torch.ops.aten._log_softmax.default not in handlers
+        handlers.update(before)
+    assert [event.id for event in fineline.report(fast).events if event.kind == "break"] == ["FL411"]
+
+
+# -- what breaks the graph -----------------------------------------------------------------------------------------------------
+@table.program(args=lambda place: (t(place),), breaks=True, backward=False)
+def distribution() -> Any:
+    mesh = MESHES[0]
+    return lambda x: (distribute_tensor(x * 2, mesh, [Shard(0)]) + 1, ones(2, 3, device_mesh=mesh, placements=[Replicate()])), None
 
 
 @table.snippet(args=of(Shard(0)), breaks=True, backward=False)

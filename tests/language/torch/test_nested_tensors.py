@@ -16,8 +16,8 @@ table = Table()
 
 # The lengths of the rows in each call: the same, others of the same sum and number, other sums, another number of rows.
 LENGTHS = ((2, 5, 3), (2, 5, 3), (4, 4, 2), (3, 6, 2), (2, 2, 4, 3))
-# The first two programs are for one sum of lengths and for any.
-VARYING = (2, 3, 4)
+# The first program is for one number of rows. Of values, the first two are for one sum of lengths, and for any.
+VARYING, SUMS = (4,), (2, 3, 4)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,14 +70,14 @@ REDUCTIONS = ("sum_of_rows", "sum_of_columns", "mean")
 def test_expressions(name: str, grad: bool, twin: str) -> None:
     if twin == "counted" or (grad and twin.startswith("aot") and name in REDUCTIONS):
         pytest.skip("the class asks about itself by operators; AOTAutograd cannot go backward through its reductions, and warns")
-    made = Table()
-    made.snippet(args=lambda place: (rows(place, grad=grad),), calls=5, recompiles=VARYING, min_graphs=0 if name == "classes" else 1, max_graphs=3)(
+    made, few = Table(), twin != "borders"  # values that are alive at a graph break are dense
+    made.snippet(args=lambda place: (rows(place, grad=grad),), calls=5, recompiles=VARYING if few else SUMS, min_graphs=0 if name == "classes" else 1, max_graphs=2)(
         EXPRESSIONS[name]
     )
     check(made.programs[0], twin)
 
 
-@table.program(args=nested, calls=5, recompiles=VARYING, max_graphs=3)
+@table.program(args=nested, calls=5, recompiles=VARYING, max_graphs=2)
 def linear_layers() -> Any:
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.LayerNorm(6), nn.Linear(6, 4))
     return (lambda x: model(x) + x), model
@@ -94,13 +94,13 @@ def attention() -> Any:
     return step, qkv
 
 
-@table.snippet(args=packed, calls=5, recompiles=VARYING, max_graphs=3)
+@table.snippet(args=packed, calls=5, recompiles=SUMS, max_graphs=3)
 def made_from_values(values: Tensor, offsets: Tensor) -> Any:
     x = torch.nested.nested_tensor_from_jagged(values.sin(), offsets)
     return x * 2
 
 
-@table.program(args=packed, calls=5, recompiles=VARYING, max_graphs=3)
+@table.program(args=packed, calls=5, recompiles=SUMS, max_graphs=3)
 def made_and_taken_apart() -> Any:
     linear = nn.Linear(4, 3)
 
@@ -108,6 +108,12 @@ def made_and_taken_apart() -> Any:
         return linear(torch.nested.nested_tensor_from_jagged(values, offsets)).relu().values() * 2
 
     return step, linear
+
+
+@table.snippet(args=lambda place: (t(place, 10, 4, grad=True), torch.tensor([0, 2, 7, 10])), max_graphs=1)
+def values_that_are_views(values: Tensor, offsets: Tensor) -> Any:
+    x = torch.nested.nested_tensor_from_jagged(values, offsets)
+    return x.values(), x.values()[1:], (x * 2).values(), values[0]
 
 
 def alike(place: int) -> tuple:

@@ -332,6 +332,27 @@ def made_of_inputs_that_are_written_into(x: Any, z: Any) -> Any:
     return y, y[0], w, v
 
 
+@table.snippet(args=twos(), options=FULL, max_graphs=1, backward=False)
+def views_of_an_inner_tensor_that_is_written_into(x: Any) -> Any:
+    v = x.a.view(-1)
+    v.mul_(2)
+    return v, x.b[0], x.a
+
+
+@table.snippet(args=twos(), options=FULL, max_graphs=1, backward=False)
+def a_view_of_an_inner_tensor_of_what_is_written_into(x: Any) -> Any:
+    v = x.a[0]
+    x.add_(1)
+    return v, x.b.t(), x[0]
+
+
+@table.snippet(args=lambda place: (TwoTensor(two(place), two(place + 1)),), options=FULL, max_graphs=1, backward=False)
+def a_view_of_a_wrapper_in_a_wrapper_that_is_written_into(x: Any) -> Any:
+    v = x.a[0]
+    v.add_(1)
+    return v, x.b[0]
+
+
 @table.snippet(args=lambda place: (t(place),), breaks=True, recompiles=(1,), backward=False, min_graphs=0, twins=KEPT)
 def a_view_across_a_graph_break(x: Any) -> Any:
     y = TwoTensor(x, x + 1)

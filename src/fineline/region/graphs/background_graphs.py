@@ -25,7 +25,7 @@ from fineline.fx.graph_module import CapturedGraph
 from fineline.import_thread import LateModule
 from fineline.kinds import is_a
 from fineline.region.reports import Reports
-from fineline.torch_facts.thread_state import KERNELS
+from fineline.torch_facts.thread_state import SHARED
 
 if TYPE_CHECKING:
     from fineline.backends import tracing
@@ -88,7 +88,7 @@ class BackgroundGraphs:
         if self.symbols_wait and any([is_a(t, (FakeTensor, torch.SymInt, torch.SymFloat)) for t in examples]):
             return False
         # Compilers run these operators while they trace, and the state is that of all threads.
-        return not any([node.target in KERNELS for node in gm._graph.nodes])
+        return not any([node.target in SHARED for node in gm._graph.nodes])
 
     def job(self, gm: CapturedGraph, examples: list) -> GraphJob:
         """Makes the job to compile a graph, which `begin` queues when the program is complete."""

@@ -155,7 +155,7 @@ def shared_by(fn: Callable) -> Member | None:
 def circumstances(shape: tuple[int, tuple[str, ...]], backend: Backend, options: Options, values: tuple) -> Circumstances | None:
     """Returns the circumstances of a call with these ``values``; None if no other call is under the same: containers hold marked tensors."""
     inside = [v for v in values if type(v) in (list, tuple, dict)]
-    if inside and marked(inside):
+    if inside and marked(inside, False):
         return None
     marks = tuple([tuple(DIMS.of(v).items()) if is_a(v, Tensor) else () for v in values])
     return Circumstances(shape, backend, replace(options), marks)
