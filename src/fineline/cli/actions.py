@@ -144,7 +144,7 @@ def bisect(
         # A wrong file is an error before anything runs.
         if path is not None:
             PolicyFile(path).policy(early=True)
-    found = find(command, program, check, main, log)
+        found = find(command, program, check, main, log)
     click.echo(str(found))
     if found.policy_text:
         click.echo(f"\nput this into the policy file:\n\n{found.policy_text}", nl=False)

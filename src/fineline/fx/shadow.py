@@ -16,6 +16,7 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.exception_slots import error_text
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.recorder import computes
+from fineline.fx.tensor_copies import copies_of, is_plain
 from fineline.kinds import is_a
 from fineline.report.differences import Difference, first_difference
 from fineline.report.events import Event
@@ -28,7 +29,6 @@ log = logging.getLogger("fineline")
 DIFFERS, NOT_COMPARED = "FL010", "FL011"
 # PyTorch's spelling of the first name in the path of a module.
 _ROOT = re.compile(r"^L\['(\w+)'\]")
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Reports(Protocol):
@@ -82,7 +82,7 @@ class Shadow:
         return results
 
     def _run_eagerly(self, inputs: Sequence[Any]) -> _Eager:
-        own = _copies(inputs)
+        own = _copied(inputs)
         state, results, error = CallState(), (), None
         try:
             with torch.no_grad():
@@ -150,23 +150,12 @@ def _obstacle_of_inputs(inputs: Sequence[Any]) -> str:
     for value in inputs:
         if is_a(value, torch.Generator):
             return "it draws from a random generator of the user's"
-        if is_a(value, Tensor) and (type(value) not in _PLAIN or value.layout is not torch.strided or value.is_conj() or value.is_neg()):
+        if is_a(value, Tensor) and not is_plain(value):
             return f"an input is a {type(value).__name__} of layout {value.layout}, which is not copied"
     return ""
 
 
-def _copies(inputs: Sequence[Any]) -> list[Any]:
-    """Returns copies of the inputs, without their history, which share memory where the inputs do."""
-    memory: dict[int, torch.UntypedStorage] = {}
-    own = []
-    with torch.no_grad():
-        for t in inputs:
-            if not is_a(t, Tensor):
-                own.append(t)
-                continue
-            storage = t.untyped_storage()
-            copied = memory.get(storage._cdata)
-            if copied is None:
-                copied = memory[storage._cdata] = storage.clone()
-            own.append(torch.empty(0, dtype=t.dtype, device=t.device).set_(copied, t.storage_offset(), t.shape, t.stride()))
-    return own
+def _copied(inputs: Sequence[Any]) -> list[Any]:
+    """Returns the inputs, with copies of the tensors."""
+    copies = iter(copies_of([t for t in inputs if is_a(t, Tensor)]))
+    return [next(copies) if is_a(v, Tensor) else v for v in inputs]
