@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from fineline.api import recipe_of, region_of
@@ -24,7 +23,7 @@ from fineline.policy.stance import set_stance
 from fineline.region.descriptions import name_of
 from fineline.region.options import KNOWN, split_options
 from fineline.region.region import Region
-from fineline.report.differences import TOLERANCES, Noise, first_difference, tensors_in
+from fineline.report.differences import Noise, Precisions, first_difference, tensors_in
 from fineline.torch_facts.random_state import RandomStates, are_equal, random_states
 
 # A call is made again while it captures: the capturing call runs the operators one by one.
@@ -241,27 +240,3 @@ def _weights(t: Tensor) -> Tensor:
     """Returns the gradient of a result: not ones, because the sum of a normalized result is the same for all inputs."""
     numbers = torch.arange(1, t.numel() + 1, dtype=torch.float64, device=t.device)
     return numbers.mul_(1.618).sin_().add_(0.1).to(t.dtype).view(t.shape)
-
-
-class Precisions(TorchDispatchMode):
-    """Notes the least exact type of the numbers that operators make: under autocast, float32 results are no more exact than bfloat16 ones."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tolerance = 0.0
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for t in tensors_in(made):
-            self.tolerance = max(self.tolerance, TOLERANCES.get(t.dtype, 0.0))
-        return made

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from fineline.kinds import is_a
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # Copies of memory begin at a multiple of this many bytes, so that each dtype finds its place in it.
@@ -49,6 +51,12 @@ def copies_of(tensors: Sequence[Tensor]) -> list[Tensor]:
         copied = {key: memory.copied() for key, memory in used.items()}
         made = [_placed(t, copied, used) if is_plain(t) else t.detach().clone() for t in tensors]
     return [copy.requires_grad_(t.requires_grad) for t, copy in zip(tensors, made, strict=True)]
+
+
+def copied_inputs(inputs: Sequence[Any]) -> list[Any]:
+    """Returns the inputs of a graph, with copies of the tensors."""
+    copies = iter(copies_of([t for t in inputs if is_a(t, Tensor)]))
+    return [next(copies) if is_a(v, Tensor) else v for v in inputs]
 
 
 def _stretch(t: Tensor) -> _Memory:

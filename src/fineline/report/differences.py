@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from fineline.identity import IdentitySet
 from fineline.kinds import is_users_class
@@ -46,7 +46,7 @@ class Noise(NamedTuple):
     ``exact``: what double precision gives, if it is known; then a number may be four times as far from it as the expected one, or four roundings.
     ``moved``: the result for inputs that have been changed by a rounding; a number may be four times as far from the expected one as that.
     ``scale``: the size of numbers that may have been rounded on the way; tolerances are at least sixteen of their roundings.
-    ``tolerance``: the least one, of the largest number in a tensor.
+    ``tolerance``: the least one, of the largest number in a tensor, because less exact numbers have been on the way.
     """
 
     exact: object = None
@@ -157,9 +157,11 @@ def _of_numbers(expected: Tensor, actual: Tensor, noise: Noise, path: str) -> Di
         return float((a - b)[finite].abs().max())
 
     own = float(one[finite].abs().max())
-    tolerance = max(TOLERANCES.get(expected.dtype, 0.1), noise.tolerance)
-    rounding = torch.finfo(expected.dtype).eps
-    size, allowed = distance(one, other), max(tolerance * own, 16 * rounding * noise.scale)
+    usual, rounding = TOLERANCES.get(expected.dtype, 0.1), torch.finfo(expected.dtype).eps
+    tolerance = max(usual, noise.tolerance)
+    # If less exact numbers have been on the way, their roundings count.
+    on_the_way = max(16 * rounding, noise.tolerance if noise.tolerance > usual else 0.0) * noise.scale
+    size, allowed = distance(one, other), max(tolerance * own, on_the_way)
     exact, moved = noise.exact, noise.moved
     if isinstance(exact, Tensor) and exact.shape == one.shape and exact.dtype == wide:
         best = exact.to(one.device)
@@ -175,3 +177,29 @@ def _of_numbers(expected: Tensor, actual: Tensor, noise: Noise, path: str) -> Di
 
 def _infinite(t: Tensor) -> Tensor:
     return torch.where(t.isinf(), t.real.sign() if t.is_complex() else t.sign(), 0)
+
+
+class Precisions(TorchDispatchMode):
+    """Notes the least exact type of the numbers that operators make: under autocast, float32 results are no more exact than bfloat16 ones."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tolerance = 0.0
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self, func: Callable, types: Sequence[type], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
+        made = func(*args, **(kwargs or {}))
+        for t in tensors_in(made):
+            self.tolerance = max(self.tolerance, TOLERANCES.get(t.dtype, 0.0))
+        return made
