@@ -514,3 +514,25 @@ def test_an_expanded_buffer() -> None:
     net.register_buffer("shift", torch.ones(8).expand(4, 8))
     found = fineline.bisect(lambda x: net(x + net.shift), [torch.randn(1, 8).expand(4, 8)], backend=backends.tanh_gelu)
     assert found.status == "mended"
+
+
+def test_a_module_without_sizes() -> None:
+    """Its parameters are made by the first call, and can't be put back."""
+    with pytest.raises(fineline.errors.BadArgument, match="'0.weight' has no size yet"):
+        fineline.bisect(nn.Sequential(nn.LazyLinear(8)), [torch.randn(4, 8)], backend="eager")
+
+
+def test_two_culprits_in_one_graph() -> None:
+    def backend(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        def change(node: torch.fx.Node) -> None:
+            if node.target is F.gelu:
+                node.kwargs = {"approximate": "tanh"}
+            if node.target is F.silu:
+                node.target = F.mish
+
+        return backends.edited(gm, change)
+
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 8)), torch.randn(4, 8) * 3
+    found = fineline.bisect(net, [x], backend=backend)
+    assert found.status == "mended" and [culprit.module for culprit in found.culprits] == ["1 (GELU)", "3 (SiLU)"]
+    assert found.captures <= 18 and mends(found, net, [x], backend)

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from fineline.bisection.reach import Reach
+from fineline.errors import BadArgument
 from fineline.fx.tensor_copies import copies_of, is_expanded
 from fineline.report.differences import tensors_in
 from fineline.torch_facts.random_state import RandomStates, put_back, random_states
@@ -26,6 +28,9 @@ class World:
     def __init__(self, fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._given = tuple(args), dict(kwargs)
         self._reach = Reach([fn, *[leaf for leaf in tree_leaves(self._given) if isinstance(leaf, _KEPT)]])
+        lazy = next((name for name, t in self._reach.tensors.items() if is_lazy(t)), None)
+        if lazy is not None:
+            raise BadArgument(f"{lazy!r} has no size yet, so it can't be put back", next_step="Call the module once before, to give its parameters their sizes.")
         self._tensors = {name: _TensorState(t) for name, t in self._reach.tensors.items()}
         self._random = random_states(), random.getstate()
 
