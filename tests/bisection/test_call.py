@@ -334,3 +334,205 @@ def test_a_training_step() -> None:
 
     found = fineline.bisect(step, [torch.randn(4, 8)], backend=backends.wrong_backward)
     assert found.status == "mended" and found.culprits[0].function == "Tanh.forward" and found.fault.startswith("the gradients[")
+
+
+class Buffered(nn.Module):
+    """Puts another tensor in the place of a buffer, and notes calls in a list and a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(8))
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(self.seen))
+        self.total = self.total + x
+        return F.gelu(self.total * 3) if len(self.seen) > 1 else self.total * 3
+
+
+def test_what_is_put_back() -> None:
+    """Buffers that are other tensors afterwards, lists, closures, optimizers; so that only the second call of the module may be wrong."""
+    net = Buffered()
+
+    def step(x: Tensor) -> Tensor:
+        net(x)
+        result: Tensor = net(x)
+        return result
+
+    found = fineline.bisect(step, [torch.randn(8)], backend=backends.tanh_gelu)
+    assert found.status == "mended" and found.culprits[0].function == "Buffered.forward" and net.seen == [] and not net.total.any()
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD"])
+def test_an_optimizer_is_put_back(kind: str) -> None:
+    net, x = Net(3, {1: nn.GELU()}), torch.randn(4, 8) * 3
+    opt: torch.optim.Optimizer = getattr(torch.optim, kind)(net.parameters(), lr=0.1, **({"momentum": 0.9} if kind == "SGD" else {}))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+
+    class Trainer:
+        """The optimizer and the module are found through an attribute of a user's object."""
+
+        def __init__(self) -> None:
+            self.opt, self.net, self.steps = opt, net, 0
+
+        def step(self, x: Tensor) -> Tensor:
+            self.steps += 1
+            self.opt.zero_grad()
+            loss = self.net(x).square().mean() * self.steps
+            loss.backward()
+            self.opt.step()
+            return loss.detach()
+
+    trainer = Trainer()
+    for backend, status in ((backends.tanh_gelu, "mended"), ("aot_eager", "right")):
+        found = fineline.bisect(trainer.step, [x], backend=backend)
+        assert found.status == status, found
+    assert trainer.steps == 0 and not opt.state and all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_steps_of_adam_on_gradients_that_are_rounding() -> None:
+    """Their sign decides the step: what inputs that are a rounding off change is no fault."""
+    net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 8))
+    opt = torch.optim.Adam(net.parameters(), lr=0.1)
+
+    def noisy(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        def run(*args: Any) -> Any:
+            outs = gm.forward(*args)
+            return tuple([out * (1 + 1e-7) for out in outs])
+
+        return run
+
+    def step(x: Tensor) -> Tensor:
+        opt.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    assert fineline.bisect(step, [torch.randn(32, 8) * 5], backend=noisy).status == "right"
+
+
+def test_gradients_before_a_normalization() -> None:
+    """The sum of its results is the same for all inputs: a gradient of ones would be zero before it."""
+    net = nn.Sequential(nn.Linear(8, 8), Tanh(), nn.Linear(8, 8), nn.LayerNorm(8))
+    found = fineline.bisect(net, [torch.randn(16, 8)], backend=backends.wrong_backward)
+    assert found.status == "mended" and found.culprits[0].module == "1 (Tanh)" and found.fault.startswith("the gradients['0.weight']: ")
+
+
+def test_a_parameter_that_is_a_global() -> None:
+    """Its gradient is compared, and put back."""
+    found = fineline.bisect(scaled_by_a_global, [torch.randn(8)], backend=backends.wrong_backward)
+    assert found.status == "mended" and found.fault.startswith("the gradients['SCALE']: ") and SCALE.grad is None
+
+
+SCALE = nn.Parameter(torch.linspace(0.5, 1.0, 8))
+
+
+def scaled_by_a_global(x: Tensor) -> Tensor:
+    return torch.tanh(x * SCALE)
+
+
+class Box:
+    def __init__(self, y: Tensor) -> None:
+        self.y, self.box = y, self
+
+
+def test_results_in_objects() -> None:
+    """Attributes of users' objects and fields of data classes are compared, and gone backward through."""
+    for make in (Box, lambda y: {"there": (y, [y])}):
+        found = fineline.bisect(lambda x, make=make: make(F.gelu(x * 3)), [torch.randn(8)], backend=backends.tanh_gelu)
+        assert found.status == "mended", found
+        found = fineline.bisect(lambda x, make=make: make(torch.tanh(x)), [torch.randn(8).requires_grad_()], backend=backends.wrong_backward)
+        assert found.status == "mended" and found.fault.startswith("the gradients['argument 0']: ")
+
+
+def test_callables_that_are_compiled_inside() -> None:
+    """Eager code is that of all of them."""
+    net, x = Net(2, {1: nn.GELU()}), torch.randn(4, 8) * 3
+    fast = fineline.compile(net, backend=backends.tanh_gelu)
+    fast(x)
+    found = fineline.bisect(lambda x: fast(x * 2), [x], backend=backends.tanh_gelu)
+    assert found.status == "mended" and found.rules[0].name == "torch.nn.functional.gelu"
+
+
+def test_numbers_of_autocast() -> None:
+    """Float32 gradients of bfloat16 operators are no more exact than these."""
+
+    def rounded(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        def change(node: torch.fx.Node) -> None:
+            if node.target is F.gelu:
+                node.target = lambda x, **kwargs: F.gelu(x.float(), **kwargs)
+
+        return backends.edited(gm, change)
+
+    net, x = Net(6, {1: nn.GELU(), 4: nn.GELU()}), torch.randn(64, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert fineline.bisect(net, [x], backend=rounded).status == "right"
+
+
+def test_arguments_that_share_memory() -> None:
+    """Their copies do, too, and have their strides; of a storage only what they use is copied."""
+    given = torch.randn(4, 8)
+    seen = []
+
+    fineline.bisect(
+        lambda *args: args, [given[1:3], given[2], torch.randn(1000)[16:24].expand(2, 8)], backend="eager",
+        check=lambda args: seen.append((args[0].data_ptr() + 32 == args[1].data_ptr(), args[2].stride(), args[2].untyped_storage().nbytes())),
+    )  # fmt: skip
+    assert set(seen) == {(True, (0, 1), 32)}
+
+
+def test_what_is_said_where_there_is_nothing_to_find() -> None:
+    def raising(x: Tensor) -> Tensor:
+        raise ValueError("no")
+
+    found = fineline.bisect(raising, [torch.randn(8)], backend="eager")
+    assert found.status == "right" and "eager code raises ValueError: no, and so does compiled code" in str(found)
+    with fineline.set_stance("force_eager"):
+        found = fineline.bisect(Net(1, {}), [torch.randn(4, 8)], backend="eager")
+    assert found.status == "right" and "no graph has been compiled" in str(found)
+    draws = random.Random(0)
+    found = fineline.bisect(lambda x: x * draws.random(), [torch.randn(8)], backend="eager")
+    assert str(found).endswith("> is not the same each time: " + found.fault + "\n  0 runs")
+
+
+def test_a_backend_that_draws_other_random_numbers() -> None:
+    """That is no fault of an operator; a check decides all the same."""
+
+    def others(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        return lambda *args: (torch.rand(1), gm.forward(*args))[1]
+
+    net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.GELU())
+    found = fineline.bisect(net, [torch.randn(4, 8)], backend=others)
+    assert (found.status, found.culprits, found.policy) == ("random", (), None) and "draws other random numbers than eager code" in str(found)
+    assert fineline.bisect(net, [torch.randn(4, 8)], backend=others, check=lambda y: y.shape == (4, 8)).status == "right"
+
+
+def test_an_expanded_buffer() -> None:
+    """Its items can't be written one by one."""
+    net = Net(2, {1: nn.GELU()})
+    net.register_buffer("shift", torch.ones(8).expand(4, 8))
+    found = fineline.bisect(lambda x: net(x + net.shift), [torch.randn(1, 8).expand(4, 8)], backend=backends.tanh_gelu)
+    assert found.status == "mended"
+
+
+def test_a_module_without_sizes() -> None:
+    """Its parameters are made by the first call, and can't be put back."""
+    with pytest.raises(fineline.errors.BadArgument, match="'0.weight' has no size yet"):
+        fineline.bisect(nn.Sequential(nn.LazyLinear(8)), [torch.randn(4, 8)], backend="eager")
+
+
+def test_two_culprits_in_one_graph() -> None:
+    def backend(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        def change(node: torch.fx.Node) -> None:
+            if node.target is F.gelu:
+                node.kwargs = {"approximate": "tanh"}
+            if node.target is F.silu:
+                node.target = F.mish
+
+        return backends.edited(gm, change)
+
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 8)), torch.randn(4, 8) * 3
+    found = fineline.bisect(net, [x], backend=backend)
+    assert found.status == "mended" and [culprit.module for culprit in found.culprits] == ["1 (GELU)", "3 (SiLU)"]
+    assert found.captures <= 18 and mends(found, net, [x], backend)

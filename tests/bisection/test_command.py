@@ -120,6 +120,19 @@ def test_nothing_to_find(folder: Path) -> None:
 
 
 @pytest.mark.later
+def test_what_is_wrong_in_eager_code_too(folder: Path) -> None:
+    """A check that always fails, and a program with an error of its own, are not put on fineline."""
+    done = bisect(folder, "--check", "false", "train.py")
+    assert (done.returncode, done.stdout) == (1, "train.py is wrong in eager code too: the check's exit status is 1\n  4 runs\n")
+    assert "fineline: run 4: nothing captured: the check's exit status is 1\n" in done.stderr
+
+
+def test_a_check_that_cannot_run(folder: Path) -> None:
+    done = bisect(folder, "--check", "no_such_command", "train.py")
+    assert done.returncode == 2 and "the check 'no_such_command' can't be run: the shell's exit status is 127" in done.stderr and not done.stdout
+
+
+@pytest.mark.later
 def test_a_flaky_check(folder: Path) -> None:
     done = bisect(folder, "--check", FLAKY, "train.py")
     assert done.returncode == 1

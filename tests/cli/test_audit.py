@@ -128,3 +128,17 @@ def test_progress_on_a_terminal(project: Path) -> None:
     os.close(theirs)
     assert facts["status"] == 0
     assert b"as it is" in shown and b"without disable(time.time)" in shown and b"2 of 3 runs" in shown
+
+
+def test_the_table_in_a_pipe(tmp_path: Path) -> None:
+    """Names are whole, and what "could be removed" means is said: a rule that mends numbers could be."""
+    (tmp_path / "model.py").write_text("def a_function_with_a_long_name_that_adds(x):\n    return x + 1\n")
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom model import *\nstep = torch.compile(lambda x: a_function_with_a_long_name_that_adds(x.sin()), backend='eager')\nstep(torch.ones(3))\n"
+    )
+    (tmp_path / "rules.toml").write_text('disable = ["model.a_function_with_a_long_name_that_adds"]\n')
+    command = [sys.executable, "-m", "fineline", "audit", "--policy", "rules.toml", "train.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0 and "disable(model.a_function_with_a_long_name_that_adds)" in done.stdout, done.stderr
+    assert "Numbers that it does not print are not compared: keep a rule that keeps a wrong result out.\n" in done.stdout

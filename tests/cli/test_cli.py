@@ -328,7 +328,7 @@ def test_the_audit(project):
     """Which rules and marks fired, how often, which never matched, and which could be removed."""
     (project / "rules.toml").write_text('disable = "mypkg.data.tan"\nforbid = "torch.sin"\n')
     done = python("-m", "fineline", "audit", "--policy", "rules.toml", "train.py", "0")
-    rows = {cells[1].strip(): cells for line in done.stdout.splitlines() if len(cells := line.split("│")) == 6}
+    rows = {cells[1].strip(): cells for line in done.stdout.splitlines() if len(cells := line.split("│")) == 7}
     assert done.returncode == 0 and done.stderr == ""
     said = {name: (cells[3].strip(), cells[4].strip()) for name, cells in rows.items()}
     times, verdict = said.pop("disable(mypkg.data.load)")

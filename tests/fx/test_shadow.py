@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fineline
+from fineline.backends.aot_eager import aot_eager
+from fineline.report.differences import TOLERANCES, Noise, first_difference
 from fineline.report.events import Event
 from tests.bisection import backends
 
@@ -188,3 +191,87 @@ def test_nothing_is_wrapped_without_it() -> None:
     step(torch.ones(3))
     [program] = step._region.segments()
     assert program.run.constants["graph"] is run
+
+
+class Tanh(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x)
+
+
+def wrong_backward_of_aot(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+    """AOTAutograd's code, with a wrong gradient of tanh."""
+    own = torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    for node in own.graph.nodes:
+        if node.target is torch.tanh:
+            node.target = backends._half
+    own.recompile()
+    return aot_eager(own, inputs)
+
+
+def test_gradients_are_compared() -> None:
+    """When the backward pass comes; it has no effect, and the gradients stay those of the compiled graph."""
+    net = nn.Sequential(nn.Linear(8, 8), Tanh(), nn.BatchNorm1d(8), nn.Linear(8, 8))
+    nets = [copy.deepcopy(net) for _ in range(2)]
+    x = torch.randn(4, 8)
+    fast = [fineline.compile(net, backend=wrong_backward_of_aot, options=options) for net, options in zip(nets, ({"shadow": 1.0}, None), strict=True)]
+    for call in range(3):
+        for one in fast:
+            one(x).sin().sum().backward()
+        # The first call captures.
+        assert len(shadows(fast[0])) == (call > 0)
+    [event] = shadows(fast[0])
+    assert event.id == "FL010" and event.reason.startswith("the gradient of l_self_modules_0_parameters_weight_: the largest difference is ")
+    assert event.reason.endswith(", in module self.0 (Linear)")
+    for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None and torch.equal(one.grad, other.grad)
+    assert all(torch.equal(*pair) for pair in zip(nets[0].buffers(), nets[1].buffers(), strict=True))
+
+
+def test_gradients_that_are_right() -> None:
+    """Of parameters that are used twice, under autocast, with random numbers, and with steps between the calls."""
+    lin, last, norm = nn.Linear(8, 8), nn.Linear(8, 8), nn.BatchNorm1d(8)
+
+    def rounded(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        """AOTAutograd's code with another rounding of tanh. The gradient of a bias before a batch norm is nothing but rounding."""
+        own = torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
+        for node in own.graph.nodes:
+            if node.target == "tanh":
+                node.op, node.target = "call_function", lambda x: x.float().tanh()
+        own.recompile()
+        return aot_eager(own, inputs)
+
+    def step(x: Tensor) -> Tensor:
+        return F.dropout(norm(last(lin(lin(x).tanh()))), 0.5) * x
+
+    opt = torch.optim.Adam([*lin.parameters(), *last.parameters()])
+    fast = fineline.compile(step, backend=rounded, options={"shadow": 1.0})
+    for low in (False, True):
+        for _ in range(4):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
+                y = fast(torch.randn(4, 8).requires_grad_())
+            y.sin().sum().backward()
+            opt.step()
+    assert shadows(fast) == []
+
+
+def test_gradients_that_are_not_compared() -> None:
+    """An event says so, once; the results still are."""
+
+    def nodes(gm: torch.fx.GraphModule, inputs: list) -> Callable:
+        return lambda *args: tuple([out + (0 if len(calls) < 4 else 1) for out in gm.forward(*args)])
+
+    calls: list[int] = []
+    fast = fineline.compile(lambda x: (x * 2).sin(), backend=nodes, options={"shadow": 1.0})
+    for _ in range(5):
+        calls.append(1)
+        fast(torch.ones(3).requires_grad_()).sum().backward()
+    first, second = shadows(fast)
+    assert first.id == "FL011" and "gradients of a graph are not compared" in first.reason and second.id == "FL010" and "result 0" in second.reason
+
+
+def test_noise_of_less_exact_numbers() -> None:
+    """A float32 gradient that is nothing but the roundings of bfloat16 operators may differ by these."""
+    one, other = torch.tensor([1e-3]), torch.tensor([4e-3])
+    assert first_difference(one, other, Noise(scale=1.0)) is not None
+    assert first_difference(one, other, Noise(scale=1.0, tolerance=TOLERANCES[torch.bfloat16])) is None
+    assert first_difference(one, torch.tensor([0.1]), Noise(scale=1.0, tolerance=TOLERANCES[torch.bfloat16])) is not None

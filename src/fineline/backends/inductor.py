@@ -36,7 +36,15 @@ class Inductor:
     def __call__(
         self, gm: GraphModule, example_inputs: Sequence[InputType], *, mode: str | None = None, options: Mapping[str, object] | None = None
     ) -> Callable:
-        patches = self.check_arguments(mode, options)
+        return self._compile(gm, example_inputs, self.check_arguments(mode, options))
+
+    def drawing_as_eager(
+        self, gm: GraphModule, example_inputs: Sequence[InputType], *, mode: str | None = None, options: Mapping[str, object] | None = None
+    ) -> Callable:
+        """Compiles code that draws the random numbers of eager code."""
+        return self._compile(gm, example_inputs, {**self.check_arguments(mode, options), "fallback_random": True})
+
+    def _compile(self, gm: GraphModule, example_inputs: Sequence[InputType], patches: dict[str, object]) -> Callable:
         if patches.get("triton.cudagraphs"):
             _keep_profiler_apart_from_cudagraphs()
 

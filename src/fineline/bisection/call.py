@@ -24,11 +24,12 @@ def bisect(
 ) -> Bisection:  # fmt: skip
     """Finds the graph, the function and the operators that make a backend's result differ from eager code's, or make the backend fail.
 
-    ``f`` is called about 2 · log2(n) times more than a few times, for n operators, each time captured anew with another part compiled; the rest
-    runs as it was captured. Every run begins with copies of the arguments, and with the parameters, buffers, gradients and random states as
-    they are now; what else ``f`` changes stays changed. ``check`` gets the result of ``f``, and returns whether it is right (or raises an
-    AssertionError); without it the result, the arguments, the modules' tensors and their gradients are compared with those of eager code, within
-    tolerances for each dtype. A compiled callable is captured as it was compiled, and ``backend`` may be left out.
+    Makes a few runs and about 2 · log2(n) more, for n operators: each captures ``f`` anew with another part compiled, while the rest runs as it
+    was captured, and calls it two to four times. Every call gets copies of the arguments, and begins with what ``f`` reaches (modules, optimizers,
+    closures, objects) and the random states as they are now; what else ``f`` changes stays changed. ``check`` gets the result of ``f``, and
+    returns whether it is right (or raises an AssertionError); without it the result, the arguments, the tensors that ``f`` reaches and their
+    gradients are compared with those of eager code, within tolerances for each dtype. A compiled callable is captured as it was compiled, and
+    ``backend`` may be left out.
     Print the result; its ``policy`` mends the fault.
     """
     check_callable(f)
@@ -39,4 +40,4 @@ def bisect(
         raise BadArgument(f"check is a function of the result, not a {type(check).__name__}")
     given = {"backend": backend, "mode": mode, "options": options, "policy": policy, "dynamic": dynamic}
     runner = call_runner.CallRunner(f, args, kwargs or {}, check, {name: value for name, value in given.items() if value is not None})
-    return runner.judged_eagerly() or hunt.Hunt(runner, f"the result of {runner.name}").go()
+    return runner.judged_eagerly() or hunt.Hunt(runner).go()

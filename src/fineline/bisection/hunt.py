@@ -10,12 +10,12 @@ from typing import Literal, Protocol
 from fineline.bisection.facts import CallPlace, GraphFacts, Operator
 from fineline.bisection.rules import EagerRule, keeps, policy_of, policy_text, rules_for
 from fineline.bisection.search import most_tests, needed_together, shortest_stretch
-from fineline.bisection.suspects import EVERYTHING, NOTHING, Candidate
+from fineline.bisection.suspects import EAGER, EVERYTHING, NOTHING, Candidate
 from fineline.policy.policy import Policy
 
 # How a hunt has ended: with a policy that mends the fault; with culprits that no policy mends; nothing is wrong; two equal runs, or checks,
-# give different verdicts; eager code is wrong too; the fault shows although the backend compiles nothing.
-Status = Literal["mended", "found", "right", "flaky", "eager", "capture"]
+# give different verdicts; eager code is wrong too; the fault shows although the backend compiles nothing; it draws other random numbers.
+Status = Literal["mended", "found", "right", "flaky", "eager", "capture", "random"]
 # How often a hunt narrows down, for other culprits, or because a rule is not enough for one.
 MOST_ATTEMPTS = 16
 
@@ -51,6 +51,12 @@ class Runner(Protocol):
 
     def run(self, candidate: Candidate, rules: Sequence[EagerRule]) -> Run: ...
     def may(self, rule: EagerRule) -> bool: ...
+    @property
+    def what(self) -> str: ...
+    @property
+    def unsteady(self) -> str: ...
+    @property
+    def raised(self) -> str: ...
     def plan(self, text: str) -> None: ...
 
 
@@ -119,6 +125,7 @@ class Bisection:
     rules: tuple[EagerRule, ...] = ()
     runs: tuple[Run, ...] = field(repr=False, default=())
     what: str = "the result"
+    unsteady: str = "the check is flaky"
 
     @property
     def policy(self) -> Policy | None:
@@ -135,7 +142,9 @@ class Bisection:
         return len(self.runs)
 
     def __str__(self) -> str:
-        lines = [_HEADS[self.status].format(what=self.what, fault=self.fault)]
+        lines = [_HEADS[self.status].format(what=self.what, fault=self.fault, unsteady=self.unsteady)]
+        if self.status == "right" and self.fault:
+            lines[0] += f"; {self.fault}"
         for culprit in self.culprits:
             lines += ["  " + line for line in str(culprit).splitlines()]
         if self.rules:
@@ -147,9 +156,10 @@ _HEADS = {
     "mended": "{what} is wrong: {fault}",
     "found": "{what} is wrong: {fault}; no rule mends it",
     "right": "{what} is right: there is nothing to find",
-    "flaky": "the check is flaky: {fault}",
+    "flaky": "{unsteady}: {fault}",
     "eager": "{what} is wrong in eager code too: {fault}",
     "capture": "{what} is wrong although the backend compiles nothing: the capture is at fault, or reads something that changes: {fault}",
+    "random": "{what} can't be compared, because the backend draws other random numbers than eager code (give a check, or turn dropout off): {fault}",
 }
 
 
@@ -174,8 +184,8 @@ class Flaky(Exception):
 class Hunt:
     """Makes runs, narrows down the culprits, and looks for the rules that keep them eager."""
 
-    def __init__(self, runner: Runner, what: str) -> None:
-        self._runner, self._what = runner, what
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
         self._runs: list[Run] = []
         self._kind = ""
 
@@ -192,17 +202,20 @@ class Hunt:
         if verdicts[0].kind != verdicts[1].kind:
             return self._end("flaky", f"without compiled graphs it says {_said(verdicts[0])}, and then {_said(verdicts[1])}")
         if not plain.verdict.right:
-            return self._end("capture", plain.verdict.text)
+            eager = self._run(EAGER).verdict
+            return self._end("capture", plain.verdict.text) if eager.right else self._end("eager", eager.text)
         second = self._run(EVERYTHING)
         if first.verdict.kind != second.verdict.kind:
             return self._end("flaky", f"with all graphs compiled it says {_said(first.verdict)}, and then {_said(second.verdict)}")
         if first.verdict.right:
-            return self._end("right", "")
+            return self._end("right", self._runner.raised or ("" if first.graphs else "no graph has been compiled: fineline.explain says why"))
+        if first.verdict.kind == "random":
+            return self._end("random", first.verdict.text)
         self._kind = first.verdict.kind
         return self._find(first)
 
     def _end(self, status: Status, fault: str, culprits: Sequence[Culprit] = (), rules: Sequence[EagerRule] = ()) -> Bisection:
-        return Bisection(status, fault, tuple(culprits), tuple(rules), tuple(self._runs), self._what)
+        return Bisection(status, fault, tuple(culprits), tuple(rules), tuple(self._runs), self._runner.what, self._runner.unsteady)
 
     def _run(self, candidate: Candidate, rules: Sequence[EagerRule] = ()) -> Run:
         run = self._runner.run(candidate, rules)

@@ -21,14 +21,17 @@ class Candidate:
     """What the backend compiles in a run: these graphs, by their number in the order of capture, or all (None).
 
     ``stretches``: of a graph, the operators from a number up to another; the graph's other operators run as they were captured.
-    ``cut``: the graph whose facts are to tell where it may be cut.
+    ``cut``: the graph whose facts are to tell where it may be cut. ``captures``: False, nothing is captured.
     """
 
     graphs: frozenset[int] | None = None
     stretches: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     cut: int = -1
+    captures: bool = True
 
     def __str__(self) -> str:
+        if not self.captures:
+            return "nothing captured"
         if self.graphs is None:
             return "all graphs compiled"
         if not self.graphs:
@@ -42,24 +45,26 @@ class Candidate:
         return begin, end - 1
 
 
-EVERYTHING, NOTHING = Candidate(), Candidate(frozenset())
+EVERYTHING, NOTHING, EAGER = Candidate(), Candidate(frozenset()), Candidate(frozenset(), captures=False)
 
 
 class Suspects:
     """The graphs of one run. It counts those that come to its backends, notes their facts, and compiles what the candidate names.
 
-    ``tell``: gets the number and the facts of each graph. ``modules``: the paths of modules, by identity.
+    ``tell``: gets the number and the facts of each graph. ``modules``: the paths of modules, by identity. ``as_eager``: the backend is to
+    draw eager code's random numbers, if it can.
     """
 
     def __init__(
-        self, candidate: Candidate, tell: Callable[[int, GraphFacts], None] | None = None, modules: Mapping[int, str] = MappingProxyType({})
-    ) -> None:
+        self, candidate: Candidate, tell: Callable[[int, GraphFacts], None] | None = None, modules: Mapping[int, str] = MappingProxyType({}),
+        as_eager: bool = False,
+    ) -> None:  # fmt: skip
         self.candidate = candidate
         self.graphs: list[GraphFacts] = []
         # What the backend has raised, and what graphs that it has compiled have raised.
         self.refusals: list[Exception] = []
         self.failures: list[Exception] = []
-        self._tell, self._modules = tell, modules
+        self._tell, self._modules, self._as_eager = tell, modules, as_eager
 
     def within(self, registered: Registered) -> Registered:
         """Returns a backend that compiles with ``registered`` what the candidate names."""
@@ -90,8 +95,9 @@ class Suspects:
         return cuts.chained(parts, runs)
 
     def _compiled(self, backend: Callable, gm: GraphModule, examples: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable:
+        drawing = getattr(backend, "drawing_as_eager", None) if self._as_eager else None
         try:
-            compiled = backend(gm, list(examples), **kwargs)
+            compiled = (drawing or backend)(gm, list(examples), **kwargs)
         except Exception as e:
             self.refusals.append(e)
             raise

@@ -30,6 +30,13 @@ from fineline.region.options import Breaks
 from fineline.report.events import LISTENERS
 from fineline.report.streams import STREAMS
 
+# The columns of a table that is not printed on a terminal.
+_WIDE = 200
+_REMOVABLE = (
+    '"could be removed": without the rule the program prints the same, and has no more graph breaks and stretches without a graph. '
+    "Numbers that it does not print are not compared: keep a rule that keeps a wrong result out."
+)
+
 
 class Refused(click.ClickException):
     """Ends a command with the text of a fineline error."""
@@ -144,7 +151,7 @@ def bisect(
         # A wrong file is an error before anything runs.
         if path is not None:
             PolicyFile(path).policy(early=True)
-    found = find(command, program, check, main, log)
+        found = find(command, program, check, main, log)
     click.echo(str(found))
     if found.policy_text:
         click.echo(f"\nput this into the policy file:\n\n{found.policy_text}", nl=False)
@@ -184,14 +191,17 @@ def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
         rule = verdict.rule
         place = rule["place"].removeprefix(str(Path.cwd()) + os.sep)
         table.add_row(f"{rule['verb']}({rule['selector']})", place, str(rule["times"]), verdict.text, str(verdict.cost) if rule["times"] else "")
-    console = Console()
+    # In a file or a pipe, no line is as wide as a terminal: names stay whole.
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE)
     console.print(table)
     base = checked.base
     unused = sum(verdict.removable for verdict in verdicts)
     console.print(
         f"exit status {base.status}, {base.graphs} graphs, {base.breaks} graph breaks; {len(verdicts)} rules and marks, {unused} not needed",
-        highlight=False,
+        highlight=False, soft_wrap=True,
     )
+    if any(verdict.removable and verdict.rule["times"] for verdict in verdicts):
+        console.print(_REMOVABLE, soft_wrap=True)
     if not checked.repeatable:
         console.print("Two runs print different things: what the program prints was not compared.")
     if base.status:

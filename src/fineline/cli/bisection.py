@@ -16,20 +16,26 @@ from fineline.bisection.rules import EagerRule
 from fineline.bisection.suspects import Candidate
 from fineline.cli.forked_run import failure_line, run_in_copy
 from fineline.cli.suspect_run import SuspectRun
+from fineline.errors import BadArgument
 from fineline.report.streams import write_text
 
 _STDERR = Path("/dev/stderr")
+# The shell's exit statuses for a command that it can't execute, or does not find.
+_NOT_RUN = (126, 127)
 # Runs before anything is narrowed down: nothing compiled, and twice everything.
 FIRST_RUNS = 3
 
 
 class ScriptRunner:
-    """Runs the program under ``fineline run``. ``check``: a command whose exit status says whether the run is right; None: that of the program.
+    """Runs the program ``what`` under ``fineline run``. ``check``: a command whose exit status says whether the run is right; None: that of the program.
 
     ``main``: the command line, which reads ``sys.argv``. ``log``: gets what the program and the check print.
     """
 
-    def __init__(self, command: list[str], check: str | None, main: Callable[[], None], log: IO[bytes] | None) -> None:
+    unsteady, raised = "the check is flaky", ""
+
+    def __init__(self, command: list[str], what: str, check: str | None, main: Callable[[], None], log: IO[bytes] | None) -> None:
+        self.what = what
         self._command, self._check, self._main, self._log = command, check, main, log
         self._runs = 0
 
@@ -78,6 +84,8 @@ class ScriptRunner:
         if self._check is None:
             return Verdict()
         answers = [self._checked() for _ in range(2 if twice else 1)]
+        if answers[0] in _NOT_RUN:
+            raise BadArgument(f"the check {self._check!r} can't be run: the shell's exit status is {answers[0]}", next_step="See --log, or run it by hand.")
         if len({answer == 0 for answer in answers}) > 1:
             raise Flaky(f"after one run of the program {self._check!r} ends with exit status {answers[0]}, and then with {answers[1]}")
         return Verdict("check", f"the check's exit status is {answers[0]}") if answers[0] else Verdict()
@@ -99,7 +107,7 @@ def find(command: list[str], program: str, check: str | None, main: Callable[[],
     """Returns the result for a program; shows each run on standard error, and before them how many there are."""
     _say(f"{FIRST_RUNS} runs to see whether there is a fault; then about 2 log2(n) for n operators, and the number is told")
     with open(log, "wb") if log is not None else open(os.devnull, "wb") as file:
-        return Hunt(ScriptRunner(command, check, main, file), program).go()
+        return Hunt(ScriptRunner(command, program, check, main, file)).go()
 
 
 def _say(text: str) -> None:

@@ -14,6 +14,7 @@ from fineline.bisection.rules import EagerRule, policy_text
 from fineline.bisection.suspects import Candidate, Suspects
 from fineline.policy.files import PolicyFile
 from fineline.policy.policy import Policy
+from fineline.policy.stance import set_stance
 
 _CANDIDATE, _RULES = "candidate.json", "rules.toml"
 
@@ -27,7 +28,7 @@ class SuspectRun:
     def write(self, candidate: Candidate, rules: Sequence[EagerRule]) -> None:
         facts = {
             "graphs": None if candidate.graphs is None else sorted(candidate.graphs), "stretches": list(candidate.stretches.items()),
-            "cut": candidate.cut,
+            "cut": candidate.cut, "captures": candidate.captures,
         }  # fmt: skip
         (self.folder / _CANDIDATE).write_text(json.dumps(facts))
         (self.folder / _RULES).write_text(policy_text(rules))
@@ -37,6 +38,8 @@ class SuspectRun:
         facts = json.loads((self.folder / _CANDIDATE).read_text())
         graphs = None if facts["graphs"] is None else frozenset(facts["graphs"])
         stretches = {number: (begin, end) for number, (begin, end) in facts["stretches"]}
+        if not facts["captures"]:
+            set_stance("force_eager")
         suspects = Suspects(Candidate(graphs, stretches, facts["cut"]), self._tell)
         BACKENDS.replace_by(suspects.within)
         return PolicyFile(self.folder / _RULES).policy(early=True)

@@ -9,15 +9,17 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from fineline.backends.eager import as_it_is
 from fineline.bytecode.asynchronous import let_pass
 from fineline.exception_slots import error_text
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.recorder import computes
+from fineline.fx.shadow_backward import Backward, WrongGradient, versions
+from fineline.fx.tensor_copies import copied_inputs, is_plain
 from fineline.kinds import is_a
-from fineline.report.differences import Difference, first_difference
+from fineline.report.differences import Difference, Noise, Precisions, first_difference
 from fineline.report.events import Event
 from fineline.torch_facts.callables import classify_torch
 from fineline.torch_facts.random_state import RandomStates, put_back, random_states, unmoved
@@ -28,7 +30,6 @@ log = logging.getLogger("fineline")
 DIFFERS, NOT_COMPARED = "FL010", "FL011"
 # PyTorch's spelling of the first name in the path of a module.
 _ROOT = re.compile(r"^L\['(\w+)'\]")
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Reports(Protocol):
@@ -40,19 +41,25 @@ class Reports(Protocol):
 
 
 class _Eager(NamedTuple):
-    """An eager run: its results, or what it has raised, the inputs that it has had, and the random states that it has left."""
+    """An eager run: its results, or what it has raised, the inputs that it has had, and the random states that it has left.
+
+    ``written``: for each input, whether it has been written. ``noise``: how exact the results are.
+    """
 
     results: Sequence[Any]
     error: Exception | None
     inputs: list[Any]
+    written: list[bool]
     random: RandomStates
+    noise: Noise
 
 
 class Shadow:
     """Calls a compiled graph, and on a share of calls the graph as it was captured, before that.
 
     The eager run gets copies of the graph's inputs, without their history; random states are put back after it. So the call has the
-    results and the effects of the compiled graph alone. All code between graphs runs once.
+    results and the effects of the compiled graph alone. All code between graphs runs once. If the call is gone backward through, the eager
+    backward pass runs before that of the compiled graph is left, and the gradients are compared.
     """
 
     def __init__(self, gm: CapturedGraph, compiled: Callable, share: float, reports: Reports) -> None:
@@ -61,6 +68,8 @@ class Shadow:
         self._calls = 0
         self._told = False
         self._obstacle = _obstacle(gm)
+        # Whether autograd sees the nodes of the graph themselves, as they have been captured or as the backend has changed them.
+        self._has_nodes = is_a(getattr(compiled, "__self__", None), GraphModule)
 
     def __call__(self, *inputs: Any) -> Any:
         # The first call, and then one each time that another whole number of shares is reached. No random number decides.
@@ -74,25 +83,33 @@ class Shadow:
         before = random_states()
         eager = self._run_eagerly(inputs)
         put_back(before)
+        backward = Backward(inputs, eager.written, before) if torch.is_grad_enabled() and not self._has_nodes else None
         results = self._compiled(*inputs)
         if not unmoved(before) and not unmoved(eager.random):
             self._skip("it draws random numbers, and the backend draws them in another way")
         else:
             self._compare(eager, results, inputs)
+            if backward is not None and not self._told and not backward.follow(results, self._plain, self._tell_gradient):
+                self._has_nodes = True
+                self._note_obstacle("the gradients of a graph are not compared with eager code, only its results: to autograd it is not one operator")
         return results
 
     def _run_eagerly(self, inputs: Sequence[Any]) -> _Eager:
-        own = _copies(inputs)
-        state, results, error = CallState(), (), None
+        own = copied_inputs(inputs)
+        fresh = versions(own)
+        state, results, error, precisions = CallState(), (), None, Precisions()
         try:
-            with torch.no_grad():
+            # It would keep the copies.
+            torch.set_autocast_cache_enabled(False)
+            with torch.no_grad(), precisions:
                 results = self._plain(*own)
         except Exception as e:
             let_pass(e)
             error = e.with_traceback(None)
         finally:
             state.put_back()
-        return _Eager(results, error, own, random_states())
+        noise = Noise(tolerance=precisions.tolerance)
+        return _Eager(results, error, own, [a != b for a, b in zip(fresh, versions(own), strict=True)], random_states(), noise)
 
     def _compare(self, eager: _Eager, results: Any, inputs: Sequence[Any]) -> None:
         if eager.error is not None:
@@ -101,13 +118,13 @@ class Shadow:
         made = self._gm._graph.output_node().args[0]
         nodes: Sequence[Any] = made if is_a(made, (tuple, list)) else ()
         for i, (one, other) in enumerate(zip(eager.results, results, strict=False)):
-            found = first_difference(one, other, path=f"result {i}")
+            found = first_difference(one, other, eager.noise, f"result {i}")
             if found is not None:
                 self._tell(found, nodes[i] if i < len(nodes) and is_a(nodes[i], Node) else None)
                 return
         # Not only those that the graph is known to write: batch norms write into buffers without an increment of their version.
         for own, given, node in zip(eager.inputs, inputs, self._gm._graph.find_nodes(op="placeholder"), strict=True):
-            found = first_difference(own, given, path="what the graph writes into an input") if is_a(given, Tensor) else None
+            found = first_difference(own, given, eager.noise, "what the graph writes into an input") if is_a(given, Tensor) else None
             if found is not None:
                 self._tell(found, node)
                 return
@@ -128,10 +145,18 @@ class Shadow:
         self._reports.note(Event("shadow", DIFFERS, reason, file, line))
         log.warning("fineline: %s:%s: the compiled graph differs from eager code: %s", file, line, reason)
 
+    def _tell_gradient(self, found: WrongGradient) -> None:
+        if not self._told:
+            node = list(self._gm._graph.find_nodes(op="placeholder"))[found.number]
+            self._tell(found.difference._replace(path=f"the gradient of {node.name}"), node)
+
     def _skip(self, why: str) -> None:
         # For good: what is in the way is a property of the graph, or of the kind of its inputs.
         self._told = True
-        self._reports.note(Event("shadow", NOT_COMPARED, f"a graph is not compared with eager code: {why}", *self._reports.place))
+        self._note_obstacle(f"a graph is not compared with eager code: {why}")
+
+    def _note_obstacle(self, text: str) -> None:
+        self._reports.note(Event("shadow", NOT_COMPARED, text, *self._reports.place))
 
 
 def _obstacle(gm: CapturedGraph) -> str:
@@ -150,23 +175,6 @@ def _obstacle_of_inputs(inputs: Sequence[Any]) -> str:
     for value in inputs:
         if is_a(value, torch.Generator):
             return "it draws from a random generator of the user's"
-        if is_a(value, Tensor) and (type(value) not in _PLAIN or value.layout is not torch.strided or value.is_conj() or value.is_neg()):
+        if is_a(value, Tensor) and not is_plain(value):
             return f"an input is a {type(value).__name__} of layout {value.layout}, which is not copied"
     return ""
-
-
-def _copies(inputs: Sequence[Any]) -> list[Any]:
-    """Returns copies of the inputs, without their history, which share memory where the inputs do."""
-    memory: dict[int, torch.UntypedStorage] = {}
-    own = []
-    with torch.no_grad():
-        for t in inputs:
-            if not is_a(t, Tensor):
-                own.append(t)
-                continue
-            storage = t.untyped_storage()
-            copied = memory.get(storage._cdata)
-            if copied is None:
-                copied = memory[storage._cdata] = storage.clone()
-            own.append(torch.empty(0, dtype=t.dtype, device=t.device).set_(copied, t.storage_offset(), t.shape, t.stride()))
-    return own

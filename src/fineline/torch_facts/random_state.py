@@ -30,8 +30,11 @@ def put_back(states: RandomStates) -> None:
 
 def unmoved(states: RandomStates) -> bool:
     """Returns whether no random number has been drawn since. Compares the bytes without PyTorch's operators, which a mode would see."""
-    now = random_states()
-    return [_bytes(tensors) for _, tensors in states] == [_bytes(tensors) for _, tensors in now]
+    return are_equal(states, random_states())
+
+
+def are_equal(a: RandomStates, b: RandomStates) -> bool:
+    return [_bytes(tensors) for _, tensors in a] == [_bytes(tensors) for _, tensors in b]
 
 
 def _set_cpu(tensors: list[Tensor]) -> None:
