@@ -27,10 +27,10 @@ def test_an_older_release_is_refused(version: str) -> None:
     with pytest.raises(ImportError) as refused:
         torch_support.check_supported(version)
     text = str(refused.value)
-    assert version in text and "2.13 to 2.14" in text and torch_support.REQUIREMENT in text and "FL902" in text
+    assert version in text and "2.13 to 2.15" in text and torch_support.REQUIREMENT in text and "FL902" in text
 
 
-@pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.14.1+cu130", "2.15.0", "3.0.0a0+git1234", "", "unknown"])
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.15.0+cu132", "2.16.0", "3.0.0a0+git1234", "", "unknown"])
 def test_others_pass(version: str) -> None:
     torch_support.check_supported(version)
 
@@ -38,10 +38,10 @@ def test_others_pass(version: str) -> None:
 def test_a_newer_release_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
     torch_support.warn_if_untested.cache_clear()
     with caplog.at_level(logging.WARNING, logger="fineline"):
-        for version in ("2.13.0", "2.14.1+cu130", "", "2.15.0", "2.15.0"):
+        for version in ("2.13.0", "2.14.1", "2.15.0+cu132", "", "2.16.0", "2.16.0"):
             torch_support.warn_if_untested(version)
     [message] = [record.getMessage() for record in caplog.records]
-    assert "FL904" in message and "2.15.0" in message and "2.13 and 2.14" in message
+    assert "FL904" in message and "2.16.0" in message and "2.13, 2.14 and 2.15" in message
 
 
 def test_the_version_is_read_without_loading_pytorch() -> None:

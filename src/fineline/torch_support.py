@@ -17,7 +17,7 @@ from fineline.bytecode.supported import unsupported
 
 # The native core and the engine name private parts of PyTorch, which older releases lack or have elsewhere. pyproject.toml has the same bounds.
 OLDEST = (2, 13)
-TESTED = ((2, 13), (2, 14))
+TESTED = ((2, 13), (2, 14), (2, 15))
 # A shell takes ``<`` for a redirection: quoted.
 REQUIREMENT = f'"torch>={OLDEST[0]}.{OLDEST[1]},<{TESTED[-1][0]}.{TESTED[-1][1] + 1}"'
 
@@ -80,6 +80,7 @@ def warn_if_untested(version: str) -> None:
     """Logs a warning, once, if PyTorch is newer than those that fineline is tested with."""
     found = release(version)
     if found is not None and found > TESTED[-1]:
-        refusal, tested = _refusal("FL904"), " and ".join([".".join(map(str, numbers)) for numbers in TESTED])
+        refusal, tested = _refusal("FL904"), [".".join(map(str, numbers)) for numbers in TESTED]
+        listed = f"{', '.join(tested[:-1])} and {tested[-1]}"
         text = "fineline: FL904: %s: PyTorch %s; tested are %s. %s %s"
-        importlib.import_module("logging").getLogger("fineline").warning(text, refusal.title, version, tested, refusal.explanation, refusal.next_step)
+        importlib.import_module("logging").getLogger("fineline").warning(text, refusal.title, version, listed, refusal.explanation, refusal.next_step)

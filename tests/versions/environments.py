@@ -23,14 +23,11 @@ from tests.versions.interpreters import FOLDER, ROOT, Interpreter, Unavailable, 
 
 # The versions that are tested, the oldest first. The first of each is that of `make test`.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-RELEASES = {"2.13": "2.13.0", "2.14": "2.14.1"}
-# Releases on which not all tests have run, and which the range in pyproject.toml leaves out.
-TRIALS = {"2.15": "2.15.0"}
-_PINS = RELEASES | TRIALS
+RELEASES = {"2.13": "2.13.0", "2.14": "2.14.1", "2.15": "2.15.0"}
 # Not all pairs: a difference between Pythons shows with one PyTorch, and one between releases with one Python.
-USUAL = ("3.12-torch-2.13", "3.13-torch-2.13", "3.14-torch-2.13", "3.11-torch-2.14")
+USUAL = ("3.12-torch-2.13", "3.13-torch-2.13", "3.14-torch-2.13", "3.11-torch-2.14", "3.11-torch-2.15")
 BASE = "3.11-torch-2.13"
-ALL = tuple([f"{python}-torch-{release}" for python in PYTHONS for release in _PINS])
+ALL = tuple([f"{python}-torch-{release}" for python in PYTHONS for release in RELEASES])
 
 # What PyTorch needs for other devices than the CPU.
 _OF_DEVICES = ("nvidia", "cuda", "triton")
@@ -90,12 +87,12 @@ class Environment:
                 raise Unavailable("`make setup` makes it")
         else:
             self._install()
-        builder = Environment(f"{self.version}-torch-{next(iter(_PINS))}")
+        builder = Environment(f"{self.version}-torch-{next(iter(RELEASES))}")
         if builder.name != self.name:
             builder.make()
         elif self.name != BASE:
             self._build_core()
-        if not self.facts["python"].startswith(f"{self.version}.") or not self.facts["torch"].startswith(_PINS[self.release]):
+        if not self.facts["python"].startswith(f"{self.version}.") or not self.facts["torch"].startswith(RELEASES[self.release]):
             raise Unavailable(f"it has Python {self.facts['python']} and PyTorch {self.facts['torch']}")
         # Without the core, the tests of it would be left out.
         self.run("-c", _CORE_WORKS)
@@ -106,7 +103,7 @@ class Environment:
         # PyTorch has a step of its own, and fineline is run from its sources.
         packages = [requirement for requirement in wanted if not requirement.startswith(("torch>", "fineline["))]
         made = self._step("environment", self.interpreter.version, self._create)
-        made = self._step("torch", made + _PINS[self.release] + Path(cuda_stubs.__file__).read_text(), self._install_torch)
+        made = self._step("torch", made + RELEASES[self.release] + Path(cuda_stubs.__file__).read_text(), self._install_torch)
         made = self._step("packages", made + json.dumps(packages) + pins, lambda: self._install_packages(packages))
         libraries = project["optional-dependencies"]["zoo"]
         self._step("libraries", made + json.dumps(libraries), lambda: self._install_libraries(libraries))
@@ -132,7 +129,7 @@ class Environment:
         site_packages = self.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
         # With the stand-ins of before, which pip does not know.
         shutil.rmtree(Path(site_packages, "torch"), ignore_errors=True)
-        self.run("-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", f"torch=={_PINS[self.release]}")
+        self.run("-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", f"torch=={RELEASES[self.release]}")
         self.run("-m", "tests.versions.cuda_stubs", site_packages)
 
     def _install_packages(self, packages: list[str]) -> None:
