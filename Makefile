@@ -1,4 +1,4 @@
-# Each target sets up what it needs: on a fresh machine with Python 3.11 (or 3.12, 3.13: PYTHON=) and g++, `make demo` or `make test` is the first command.
+# Each target sets up what it needs: on a fresh machine with Python 3.11 (or 3.12 to 3.14: PYTHON=) and g++, `make demo` or `make test` is the first command.
 
 PYTHON ?= python3.11
 VENV   := .venv
@@ -33,7 +33,7 @@ TORCH := $(shell grep -o '"torch>=[0-9.]*,<[0-9.]*"' pyproject.toml)
 
 # torch comes first and by itself: what follows finds it installed and pulls in no other build of it.
 $(STAMP): pyproject.toml setup.py $(CONSTRAINTS) $(NATIVE)
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "fineline needs Python 3.11 to 3.13: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || { echo "fineline needs Python 3.11 to 3.14: make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(PY) || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing torch"
 	@$(PIP) install $(EXACT) $(TORCH)
