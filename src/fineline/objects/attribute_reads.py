@@ -53,7 +53,7 @@ from fineline.torch_facts.callables import TENSOR_ATTRS
 from fineline.torch_facts.distributed_tensors import PLACEMENT, is_distributed, is_placement
 from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
-from fineline.tracing.local_classes import member_of
+from fineline.tracing.local_classes import ENUM_ITEMS, member_of
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -176,7 +176,12 @@ def of_enum_member(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery
     """Handles the name and the value of a member, which never change, unless the class defines properties with these names."""
     if name not in ENUM_NAMES or is_a(getattr(type(obj), name, None), property):
         return NEXT
-    return interp.finish(f, getattr(obj, name), then)
+    value, trace = getattr(obj, name), interp.trace
+    if not is_value(value) and value not in trace.sources and value not in trace.made:
+        # The member keeps it, but what it contains may change.
+        owner = trace.sources.get(obj) or trace.pin(obj, f"{type(obj).__qualname__}.{obj._name_}")
+        trace.load(value, trace.guards.access(owner, "member", ENUM_ITEMS[1], value))
+    return interp.finish(f, value, then)
 
 
 def of_class(interp: Interp, f: Frame, cls: type, name: str, then: Delivery | None) -> Loaded:

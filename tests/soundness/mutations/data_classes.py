@@ -19,6 +19,11 @@ def enumeration() -> Any:
     return enum.Enum("Kind", {"A": 2, "B": 3})
 
 
+class Holder:
+    def __init__(self, a: int) -> None:
+        self.a = a
+
+
 def matched(p: Any) -> int:
     cls = type(p)
     match p:
@@ -35,6 +40,10 @@ ROWS: list[tuple[str, Any, Any, Any]] = [
     ("enum_attribute", enumeration, lambda x, k: x * getattr(k.A, "extra", 2), lambda k: attr(k.A, "extra", 7)),
     ("enum_class_attribute", enumeration, lambda x, k: x * getattr(k, "extra", 2), lambda k: attr(k, "extra", 7)),
     ("enum_method", enumeration, lambda x, k: x * (2 if hasattr(k.A, "twice") else 3), lambda k: attr(k, "twice", lambda s: 7)),
+    ("enum_value", lambda: enum.Enum("K", {"A": [2], "B": 3}), lambda x, k: x * k.A.value[0], lambda k: item(k.A.value, 0, 7)),
+    ("enum_value_in_a_value", lambda: enum.Enum("K", {"A": (1, {"a": 2}), "B": 3}), lambda x, k: x * k.A._value_[1]["a"],
+     lambda k: item(k.A.value[1], "a", 7)),
+    ("enum_value_of_a_class", lambda: enum.Enum("K", {"A": Holder(2), "B": 3}), lambda x, k: x * k["A"].value.a, lambda k: attr(k.A.value, "a", 7)),
     ("enum_members_mapping", enumeration, lambda x, k: x * len(k.__members__), lambda k: item(k._member_map_, "C", k.B)),
     ("dataclass_fields", lambda: dataclasses.make_dataclass("D", ["a", "b"])(2, 3), lambda x, d: x * len(dataclasses.fields(d)),
      lambda d: item(type(d).__dataclass_fields__, "b")),
