@@ -18,7 +18,7 @@ from fineline.codegen.reconstruct_classes import made_class, part_of_class
 from fineline.codegen.reconstruct_instances import exception, fill_instance, instance
 from fineline.fake.fake_tensors import carry, own_attributes
 from fineline.frames.graph_breaks import NotReconstructible
-from fineline.fx.output_fixups import as_plain, disowned, hides_class, remake
+from fineline.fx.output_fixups import as_plain, disowned, hides_class, needs_gradients, remake
 from fineline.guards.facts import storage_of, tensor_number
 from fineline.guards.relation import python_text, symbols_of
 from fineline.guards.source import Source
@@ -126,7 +126,7 @@ class Reconstructor(ProgramText):
         memory = functools.partial(self.trace.guards.interp.backing.memory, self.trace.guards.interp)
         own, storages = memory(v), recorder.writes.storages
         written = storages.intersection(map(storage_of, leaves_of(own))) if storages else set()
-        ragged = self.trace.containers.wrappers.met and own.requires_grad and own._is_view() and not disowned(own) and lies_in_ragged(own)
+        ragged = self.trace.containers.wrappers.met and not disowned(own) and lies_in_ragged(own)
         if not distributed and not written and not ragged:
             return ""
         given = [memory(src.value) for _, src in recorder.inputs if is_a(src.value, Tensor)]
@@ -153,14 +153,14 @@ class Reconstructor(ProgramText):
         of_inputs = {storage_of(x) for _, src in recorder.inputs if is_a(src.value, Tensor) for x in leaves_of(interp.backing.memory(interp, src.value))}
         places = of_inputs.intersection(map(storage_of, leaves_of(own)))
         # Otherwise the graph writes into its inner tensors, which are all that it consists of.
-        return not written or not places or aliased or own.requires_grad or v.is_inference()
+        return not written or not places or aliased or needs_gradients(own) or v.is_inference()
 
     def _made_wrapper(self, v: Any, making: tuple[list, dict[str, Any]]) -> str:
         """Makes a tensor of a wrapper subclass again as the captured code has made it, without its constructor."""
         interp = self.trace.guards.interp
         own = interp.backing.memory(interp, v)
         version = self.trace.containers.wrappers.version(v, own)
-        if version is not None and (own.requires_grad or v.is_inference() or not self.trace.recorder.known(v)):
+        if version is not None and (needs_gradients(own) or v.is_inference() or not self.trace.recorder.known(v)):
             raise NotReconstructible(f"a {type(v).__name__} that the code has made and then written into")
         args, kwargs = making
         name = self.statement(type(v).__name__, f"{self.constant(Tensor._make_wrapper_subclass, 'make')}({self.call(args, kwargs)})", v)

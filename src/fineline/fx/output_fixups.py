@@ -57,6 +57,12 @@ def remake(t: Tensor, inference_mode: bool, leaves: bool) -> Remake | None:
     return _bare_view if t.requires_grad and t._is_view() and not disowned(t) and t.grad_fn is None else None
 
 
+def needs_gradients(t: Tensor) -> bool:
+    """Returns whether ``t`` requires gradients. The user's modes and classes do not see the read."""
+    with torch._C.DisableTorchFunction():
+        return t.requires_grad
+
+
 def disowned(t: Tensor) -> bool:
     """Returns whether ``t`` is a view that was made without gradients and then written into: PyTorch forbids to read its history."""
     # The user's modes and classes do not see the read.

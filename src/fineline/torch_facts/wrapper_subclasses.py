@@ -383,8 +383,10 @@ def is_jagged(t: object) -> bool:
 
 
 def lies_in_ragged(t: Tensor) -> bool:
-    """Returns whether a view was made of the values of a tensor with a ragged dimension, which is a view itself."""
-    node = t.grad_fn
+    """Returns whether ``t`` is a view with a history, made of the values of a tensor with a ragged dimension, which is a view itself."""
+    # The user's modes and classes do not see the reads.
+    with torch._C.DisableTorchFunction():
+        node = t.grad_fn if t._is_view() else None
     while node is not None and not node.name().startswith("NestedGetValues"):
         node = node.next_functions[0][0] if node.next_functions else None
     return node is not None

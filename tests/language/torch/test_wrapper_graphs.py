@@ -362,6 +362,22 @@ def a_view_across_a_graph_break(x: Any) -> Any:
     return y, v * 2, v._base is y
 
 
+@table.program(args=lambda place: (two(place), t(place)), backward=False)
+def results_of_a_class_with_an_override_beside_a_wrapper() -> Any:
+    seen: list[str] = []
+
+    class Seeing(Tensor):
+        @classmethod
+        def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(fn.__name__)
+            return super().__torch_function__(fn, types, args, kwargs or {})
+
+    def fn(x: Any, y: Any) -> Any:
+        return x * 2, y.as_subclass(Seeing).sin(), y.as_subclass(Seeing)[1:]
+
+    return fn, seen
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Program, twin: str) -> None:
     check(program, twin)
