@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -189,6 +189,15 @@ def test_a_forked_child_that_calls_nothing_compiles_nothing() -> None:
     assert fineline.wait(LONGEST)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """A process that a shell has started in the background may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_during_a_wait() -> None:
     gate = Gate()
     compiled = fineline.compile(step, backend=gate, wait=False)
