@@ -177,8 +177,8 @@ def of_enum_member(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery
     if name not in ENUM_NAMES or is_a(getattr(type(obj), name, None), property):
         return NEXT
     value, trace = getattr(obj, name), interp.trace
-    if not is_value(value) and value not in trace.sources and value not in trace.made:
-        # The member keeps it, but what it contains may change.
+    if not is_value(value) and type(obj) not in trace.classes.made:
+        # The member keeps it, but what it contains may change, as may the other places where it is read.
         owner = trace.sources.get(obj) or trace.pin(obj, f"{type(obj).__qualname__}.{obj._name_}")
         trace.load(value, trace.guards.access(owner, "member", ENUM_ITEMS[1], value))
     return interp.finish(f, value, then)

@@ -290,6 +290,31 @@ def enum_inside() -> Any:
     return fn
 
 
+def another_list(state: Any) -> None:
+    """The member's own list has another number, and an equal list takes its place where the code reads it first."""
+    state.rows[0] = 7.0
+    state.rows = [2.0]
+
+
+@table.program(change={1: another_list}, recompiles=(1,))
+def enum_value_that_is_read_elsewhere_too() -> Any:
+    state = SimpleNamespace(rows=[2.0])
+
+    class Kind(enum.Enum):
+        ROWS = state.rows
+
+    return (lambda x: x * len(state.rows) * Kind.ROWS.value[0]), state
+
+
+@table.program(recompiles=(1,))
+def enum_values_made_inside() -> Any:
+    def fn(x):
+        C = enum.Enum("C", {"A": x * 2, "B": [x]})
+        return C.A.value + C.B.value[0]
+
+    return fn
+
+
 @table.program()
 def enum_functional() -> Any:
     def fn(x):
