@@ -143,20 +143,10 @@ def test_two_operators_that_are_wrong_only_together() -> None:
 
 def test_several_culprits() -> None:
     """Each is found, and the policy keeps all of them eager."""
-
-    def backend(gm: torch.fx.GraphModule, inputs: list) -> Callable:
-        def change(node: torch.fx.Node) -> None:
-            if node.target is F.gelu:
-                node.kwargs = {"approximate": "tanh"}
-            if node.target is F.silu:
-                node.target = F.mish
-
-        return backends.edited(gm, change)
-
     net, x = Net(9, {1: nn.GELU(), 7: nn.SiLU()}), torch.randn(4, 8) * 3
-    found = fineline.bisect(net, [x], backend=backend)
+    found = fineline.bisect(net, [x], backend=backends.two_wrong)
     assert found.status == "mended" and {culprit.module for culprit in found.culprits} == {"blocks.1.act (GELU)", "blocks.7.act (SiLU)"}
-    assert mends(found, net, [x], backend)
+    assert mends(found, net, [x], backends.two_wrong)
 
 
 def test_the_rule_that_keeps_the_fewest_operators_eager() -> None:
@@ -523,16 +513,7 @@ def test_a_module_without_sizes() -> None:
 
 
 def test_two_culprits_in_one_graph() -> None:
-    def backend(gm: torch.fx.GraphModule, inputs: list) -> Callable:
-        def change(node: torch.fx.Node) -> None:
-            if node.target is F.gelu:
-                node.kwargs = {"approximate": "tanh"}
-            if node.target is F.silu:
-                node.target = F.mish
-
-        return backends.edited(gm, change)
-
     net, x = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 8)), torch.randn(4, 8) * 3
-    found = fineline.bisect(net, [x], backend=backend)
+    found = fineline.bisect(net, [x], backend=backends.two_wrong)
     assert found.status == "mended" and [culprit.module for culprit in found.culprits] == ["1 (GELU)", "3 (SiLU)"]
-    assert found.captures <= 18 and mends(found, net, [x], backend)
+    assert found.captures <= 18 and mends(found, net, [x], backends.two_wrong)
