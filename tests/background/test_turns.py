@@ -78,15 +78,14 @@ def test_a_long_call_leaves_turns_to_the_thread(monkeypatch):
                 pass
 
 
-def test_a_call_in_a_call():
-    shared = Turns()
-    with shared.call(), shared.call():
-        assert shared.calls == 1
-    assert shared.calls == 0
-    with shared.call():
-        shared.forget()
-        assert shared.calls == 0
-    assert shared.calls == 0
+def test_a_call_in_a_call_of_a_forked_child(monkeypatch):
+    monkeypatch.setattr(turns, "PAUSE", LONG)
+    with running(Compiler()) as compiler:
+        with compiler.turns.call(), compiler.turns.call():
+            compiler.turns.forget()
+            # None of the calls is one of the child's.
+            assert compiler.steps(LONG)
+        assert compiler.steps(LONG)
 
 
 def test_a_profiler_of_the_user_stays():

@@ -24,11 +24,6 @@ class Turns:
         self._calling: set[int] = set()
         self._turn_ends = 0.0
 
-    @property
-    def calls(self) -> int:
-        """Returns how many threads run calls."""
-        return len(self._calling)
-
     def forget(self) -> None:
         """Forgets the calls, in a forked child: it has one thread."""
         self._calling.clear()
