@@ -340,7 +340,7 @@ def autograd_state() -> tuple[Any, ...]:
     return (
         core._is_multithreading_enabled(), core._is_fwd_grad_enabled(), core._is_view_replay_enabled(), torch.autograd.forward_ad._current_level,
         core._autograd._saved_tensors_hooks_get_disabled_error_message(), functorch.get_inplace_requires_grad_allowed(),
-        functorch.get_single_level_autograd_function_allowed(), functorch._is_vmap_fallback_enabled(),
+        functorch.get_single_level_autograd_function_allowed(), functorch._is_vmap_fallback_enabled(), functorch.get_dynamic_layer_stack_depth(),
     )  # fmt: skip
 
 
@@ -363,6 +363,8 @@ def ambient_kept() -> Iterator[None]:
     """Gives ambient state back, whatever the program did, and starts from fixed seeds."""
     saved = (torch.get_default_dtype(), torch.get_num_threads(), torch.is_warn_always_enabled())
     hooks = [(table, dict(table)) for table in global_hooks()]
+    modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    levels = torch._C._functorch.get_dynamic_layer_stack_depth()
     enabled = torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True)
     # Not `torch.manual_seed`: for each device that is not in use yet it formats the stack, a fifth of the time of most tests.
     torch.default_generator.manual_seed(0)
@@ -382,6 +384,13 @@ def ambient_kept() -> Iterator[None]:
         torch.set_num_threads(saved[1])
         torch.set_warn_always(saved[2])
         torch.set_default_device(None)
+        # A program may leave a block in a generator that lasts.
+        while torch._C._len_torch_function_stack() > modes[0]:
+            torch._C._pop_torch_function_stack()
+        while torch._C._len_torch_dispatch_stack() > modes[1]:
+            torch._C._pop_torch_dispatch_stack(None)
+        while torch._C._functorch.get_dynamic_layer_stack_depth() > levels:
+            torch._C._functorch.pop_dynamic_layer_stack()
         while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
             torch._C._autograd._pop_saved_tensors_default_hooks()
         torch.nn.attention._sdpa_kernel(enabled, set_priority=True)
