@@ -21,6 +21,7 @@ from fineline.torch_facts.wrapper_subclasses import stands_for_lengths
 SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 NUMBERS = frozenset({int, float, bool}) | SYMBOLIC
 SIZES = frozenset({tuple, list, torch.Size})
+_NUMBERS_AND_HOLDERS = SYMBOLIC | SIZES | {slice}
 BITWISE = frozenset({operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.invert})
 ARITHMETIC = frozenset({
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.truediv, operator.pow, operator.neg, operator.pos,
@@ -82,8 +83,11 @@ def numbers(value: Any, within: tuple[int, ...] = ()) -> Iterator[Any]:
             if id(value) in within:
                 return
             within = (*within, id(value))
-        for part in (value.start, value.stop, value.step) if t is slice else value:
-            yield from numbers(part, within)
+        parts = (value.start, value.stop, value.step) if t is slice else value
+        # Most lists have none, and a user's may be long: an append to one of a million items, in a loop, asks each time.
+        if not _NUMBERS_AND_HOLDERS.isdisjoint(map(type, parts)):
+            for part in parts:
+                yield from numbers(part, within)
 
 
 def holds(value: Any) -> bool:
