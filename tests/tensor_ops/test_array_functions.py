@@ -74,6 +74,7 @@ def compare(expected: Any, got: Any, args: Any) -> None:
         return
     assert type(got) is type(expected) and got.dtype == expected.dtype and got.shape == expected.shape
     if type(expected) is np.ndarray:
+        assert got.flags.writeable == expected.flags.writeable
         assert [np.may_share_memory(got, a) for a in args if a.size] == [np.may_share_memory(expected, a) for a in args if a.size]
         if expected.size > 1:
             pairs = zip(expected.shape, expected.strides, got.strides, strict=True)
@@ -114,7 +115,8 @@ AXES: list[dict[str, Any]] = [{}, {"axis": 0}, {"axis": -1}, {"axis": None}, {"a
 A = ["a"]
 METHODS = ("", "ndarray.")
 REDUCED = [(A, axis) for axis in AXES]
-# By name: the arguments. ``a``, ``b``: arrays of equal sizes; ``m``: a mask; ``s``: a matrix; ``v``: a vector; ``n``: a number.
+# By name: the arguments. ``a``, ``b``: arrays of equal sizes; ``m``: a mask; ``s``: a matrix; ``v``, ``w``: vectors;
+# ``q``: a square matrix; ``n``: a number.
 ARGUMENTS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     **dict.fromkeys(["where"], [(("m", "a", "b"), {}), (("m", "a", "n"), {}), (("m", "n", "a"), {})]),
     **dict.fromkeys(["concatenate"], [((["a", "b"],), {}), ((["a", "b"],), {"axis": -1}), ((("a", "b"), 0), {})]),
@@ -160,6 +162,23 @@ ARGUMENTS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     "isclose": [(("a", "b"), {}), (("a", "b"), {"equal_nan": True, "atol": 2}), (("a", "n"), {"rtol": 0.5})],
     "nan_to_num": [(A, {}), (A, {"nan": 5, "posinf": 1}), (A, {"copy": False})],
     "ndarray.astype": [(("a", t), {}) for t in (np.float32, np.float64, "float32", bool, np.dtype("int64"), np.int32, np.int8, np.uint8)],
+    "diagflat": [(("v",), {}), (("s",), {})],
+    "take_along_axis": [(("v", "k", 0), {}), (("w", "k"), {"axis": 0}), (("w", "k"), {"axis": -1})],
+    "append": [(("v", "w"), {}), (("s", "s", 0), {}), (("s", "s"), {"axis": 1})],
+    "resize": [(("v", (2, 4)), {}), (("s", 5), {})],
+    "meshgrid": [(("v", "w"), {}), (("v", "w"), {"indexing": "ij"})],
+    **dict.fromkeys(["count_nonzero"], REDUCED),
+    "average": [*REDUCED, (("w",), {"weights": "w"})],
+    **dict.fromkeys(["fft.fftshift", "fft.ifftshift"], [(("s",), {}), (("w",), {}), (("s",), {"axes": 0})]),
+    **dict.fromkeys(["argsort", "ndarray.argsort"], [(A, {}), (A, {"kind": "stable"}), (("s",), {"kind": "stable", "axis": 0})]),
+    "linalg.multi_dot": [((["s", "t"],), {}), ((["v", "s", "t"],), {})],
+    "linalg.matrix_power": [(("q", 2), {}), (("q", 3), {}), (("q", 0), {}), (("q", -1), {})],
+    "ptp": [(A, {}), (("s",), {"axis": 0}), (("s",), {"axis": -1, "keepdims": True})],
+    "percentile": [(("a", 50), {}), (("s", 30), {"axis": 0}), (("s", [10, 90]), {"axis": 1}), (("s", 25.0), {"method": "lower"}), (("a", 101), {})],
+    "quantile": [(("a", 0.5), {}), (("s", 0.3), {"axis": 0}), (("s", [0.1, 0.9]), {"axis": 1}), (("s", 0.25), {"method": "nearest"}), (("s", "w"), {})],
+    "gradient": [(("w",), {}), (("s",), {}), (("s",), {"axis": 0}), (("w", 0.5), {})],
+    "convolve": [(("v", "w"), {}), (("v", "w"), {"mode": "same"}), (("v", "w", "valid"), {})],
+    "correlate": [(("v", "w"), {}), (("v", "w"), {"mode": "same"}), (("v", "w", "full"), {})],
     "ndarray.flatten": [(A, {}), (("s", "F"), {}), (("s",), {"order": "A"})],
 }  # fmt: skip
 
@@ -211,7 +230,7 @@ def test_as_in_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 return data.draw(array(kinds, a.shape))
             if v == "m":
                 return data.draw(array("b", a.shape))
-            sizes = {"s": (3, 4), "t": (4, 2), "w": (4,), "v": (3,)}.get(v) if type(v) is str else None
+            sizes = {"s": (3, 4), "t": (4, 2), "w": (4,), "v": (3,), "q": (3, 3)}.get(v) if type(v) is str else None
             if sizes is not None:
                 return data.draw(array(a.dtype.kind, sizes))
             return made[v] if type(v) is str and v in made else v

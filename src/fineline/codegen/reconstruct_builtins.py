@@ -65,10 +65,20 @@ def _constant(r: ProgramText, v: Any) -> str:
     return r.constant(v, type(v).__name__)
 
 
+def _array_of(t: torch.Tensor) -> Any:
+    """Returns the array with the memory of a tensor of no transform; inside of one, ``t.numpy()`` makes a tensor of the transform, without memory."""
+    with torch._C._DisableFuncTorch():
+        return t.numpy()
+
+
 def _array(r: ProgramText, v: Any) -> str:
     arrays = r.trace.guards.interp.tensors.arrays
     if (found := arrays.traced.get(v)) is not None:
-        return r.statement("array", f"{r.expr(found.tensor)}.numpy(){'[()]' if found.scalar else ''}", v)
+        tensor = r.expr(found.tensor)
+        # The program may make an array later than eager code, in a transform that the graph has entered.
+        inside = torch._C._are_functorch_transforms_active()
+        array = f"{r.constant(_array_of, 'array_of')}({tensor})" if inside else f"{tensor}.numpy()"
+        return r.statement("array", f"{array}{'[()]' if found.scalar else ''}", v)
     if arrays.lies_in_shared(v):
         raise Uncompiled("FL409", "an array with the memory of a tensor", GraphLimits(constant_arrays=False))
     if v.base is None:

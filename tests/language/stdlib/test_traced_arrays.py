@@ -308,6 +308,41 @@ def empty_and_without_dimensions(x, y, z):
     return a * 2, a.sum(), b + 1, b * a, c[0], c.sum(), b[()], b[...], a.T, np.concatenate([a, a]), c * b, a.any()
 
 
+@table.snippet(max_graphs=1, args=one, twins=TWINS, tolerance=ROUNDED)
+def statistics_of_arrays(x):
+    a = x.numpy()
+    middle = [np.percentile(a, 30, axis=0), np.quantile(a.astype(np.float64), [0.1, 0.9], axis=1), np.average(a, axis=1), np.ptp(a)]
+    return middle, np.gradient(a, axis=0), np.count_nonzero(a > 0, axis=0), np.argsort(a, axis=1, kind="stable")
+
+
+@table.snippet(max_graphs=1, args=one, twins=TWINS, tolerance=ROUNDED)
+def rearranged_arrays(x):
+    a = x.numpy()
+    order = np.argsort(a, axis=0, kind="stable")
+    pairs = np.meshgrid(a[0], a[:, 0]), np.append(a, a[:1], axis=0), np.fft.fftshift(a), np.resize(a, (2, 5))
+    return pairs, np.take_along_axis(a, order, axis=0), np.linalg.multi_dot([a, a.T, a]), np.convolve(np.array([1, 2]), order[0]), a.conj()
+
+
+@table.snippet(breaks=True, min_graphs=0, args=one, recompiles=range(6), calls=4, twins=BROKEN, tolerance=ROUNDED)
+def arguments_that_numpy_refuses(x):
+    a = x.numpy()
+    results = [np.average(a[:, :2], axis=1, weights=np.abs(a[0, :2]) + 1), np.argsort(a[:, 0])]
+    for attempt in (lambda: np.average(a, weights=a - a), lambda: np.percentile(a, 101), lambda: np.quantile(a, a[0] * 9 + 2)):
+        try:
+            results.append(attempt())
+        except (ValueError, ZeroDivisionError) as e:
+            results.append(str(e))
+    return results
+
+
+@table.snippet(max_graphs=4, args=lambda k: (plain(k), np.arange(3.0 + k), [0] * (k % 2 + 1)), recompiles=range(4), calls=4, twins=TWINS)
+def made_while_a_transform_is_open(x, a, times):
+    largest = (a // 2).max()
+    for _ in times:
+        y, _ = torch.func.vjp(torch.sin, x)
+    return largest, y.detach()
+
+
 @table.snippet(max_graphs=1, args=lambda k: (plain(k).t(), torch.ones(4, 1).expand(4, 3), plain(k)[:, ::2]), twins=TWINS, tolerance=ROUNDED)
 def other_strides(x, y, z):
     a, b, c = x.numpy(), y.numpy(), z.numpy()

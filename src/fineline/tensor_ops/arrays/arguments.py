@@ -58,9 +58,30 @@ def _check_decimals(args: list, kwargs: dict, answer: Any) -> None:
         raise NotTraced("rounds ints")
 
 
+def _check_order(args: list, kwargs: dict, answer: Any) -> None:
+    """Checks that the order of equal items is defined."""
+    if kwargs.get("kind") not in ("stable", "mergesort"):
+        raise NotTraced("gives equal items in any order, unless it has kind='stable'")
+
+
+def _check_weights(args: list, kwargs: dict, answer: Any) -> None:
+    """Checks that there are no weights: NumPy raises for some."""
+    if len(args) > 2 or kwargs.get("weights") is not None:
+        raise NotTraced("has weights, which may raise errors")
+
+
+def _check_quantiles(args: list, kwargs: dict, answer: Any) -> None:
+    """Checks that the quantiles are numbers of Python: NumPy raises for some."""
+    if arrays_in([*args[1:], *kwargs.values()]):
+        raise NotTraced("gets quantiles from an array, which may raise errors")
+
+
 _CHECKS: Mapping[str, Callable[[list, dict, Any], None]] = MappingProxyType(
     {
         **dict.fromkeys(["clip", "where", "full_like", "nan_to_num"], _check_numbers),
         **dict.fromkeys(["round", "around"], _check_decimals),
+        **dict.fromkeys(["percentile", "quantile"], _check_quantiles),
+        "argsort": _check_order,
+        "average": _check_weights,
     }
 )

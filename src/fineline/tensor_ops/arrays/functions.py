@@ -39,16 +39,17 @@ def torch_numpy(module: str = "") -> Any:
     return apart(functools.partial(importlib.import_module, f"torch._numpy{module}"))
 
 
-# By kinds of dtypes. What depends on the order of equal items (argsort), answers with Python's numbers (allclose), has results whose number
-# or sizes depend on data (nonzero), or raises errors that depend on data (inv) is not here. PyTorch adds complex numbers as ``a + 1 * b``,
-# which is nan where b is infinite.
+# By kinds of dtypes. Not here is what answers with Python's numbers (allclose), has results whose number or sizes depend on data (nonzero),
+# raises errors that depend on data (inv), gives an array that may not be written (diagonal), or has nan in other places where an item is
+# infinite (fft, and convolve of floats). PyTorch adds complex numbers as ``a + 1 * b``, which is nan where b is infinite.
 _UFUNCS: Mapping[str, str] = MappingProxyType(
     {
-        "biufc": "multiply equal not_equal logical_and logical_or logical_xor logical_not",
+        "biufc": "multiply equal not_equal logical_and logical_or logical_xor logical_not conjugate",
         "iufc": "negative positive square",
         "biuf": "add less less_equal greater greater_equal maximum minimum absolute isnan isinf isfinite",
-        "iu": "sign",
-        "biu": "bitwise_and bitwise_or bitwise_xor invert",
+        "iu": "sign gcd lcm",
+        "if": "logaddexp logaddexp2",
+        "biu": "bitwise_and bitwise_or bitwise_xor invert left_shift right_shift",
         "f": "power reciprocal remainder fmod floor_divide",
         "iuf": "subtract divide sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh "
         "floor ceil trunc rint signbit deg2rad rad2deg degrees radians fmax fmin arctan2 hypot copysign fabs",
@@ -58,16 +59,19 @@ _FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "biufc": "where concatenate stack vstack hstack dstack column_stack split array_split hsplit vsplit dsplit reshape ravel transpose "
         "swapaxes moveaxis squeeze expand_dims atleast_1d atleast_2d atleast_3d roll tile repeat take tril triu zeros_like ones_like full_like "
-        "copy diag trace array asarray asanyarray ascontiguousarray",
-        "biuf": "sum any all max min amax amin argmax argmin sort clip mean prod",
+        "copy diag trace array asarray asanyarray ascontiguousarray diagflat take_along_axis append resize meshgrid "
+        "real count_nonzero average fft.fftshift fft.ifftshift",
+        "biuf": "sum any all max min amax amin argmax argmin sort argsort clip mean prod",
         "iuf": "std var cumsum cumprod dot matmul inner outer vdot tensordot einsum kron round around diff nan_to_num "
-        "linalg.norm cross isclose sinc",
+        "linalg.norm linalg.multi_dot cross isclose sinc ptp percentile quantile gradient",
+        "iu": "convolve correlate",
+        "fc": "linalg.matrix_power",
     }
 )
 _METHODS: Mapping[str, str] = MappingProxyType(
     {
-        "biufc": "reshape ravel transpose swapaxes squeeze repeat take astype flatten copy trace",
-        "biuf": "sum any all max min argmax argmin clip mean prod",
+        "biufc": "reshape ravel transpose swapaxes squeeze repeat take astype flatten copy trace conj conjugate",
+        "biuf": "sum any all max min argmax argmin argsort clip mean prod",
         "iuf": "std var cumsum cumprod dot round",
     }
 )
