@@ -65,18 +65,35 @@ class _CapturedOnce(_Captured):
     backward = staticmethod(once_differentiable(_Captured.backward))  # type: ignore[assignment]
 
 
-def function_node(name: str, ways: Ways) -> Callable[..., Any]:
-    """Returns the target of a node that gets the graphs, their symbolic numbers, and the tensors that the function was applied to.
+class FunctionNode:
+    """The target of a node that gets the graphs, their symbolic numbers, and the tensors that the function was applied to.
 
     The forward graph returns the results, the saved tensors, and the ones kept on ``ctx`` otherwise; a backward graph takes the gradients
     of the results, and these tensors. The target applies a class like the user's, so that gradients, hooks and errors are as in eager
     code: `autograd_function_apply` of `torch.ops.higher_order` hides all tensors from PyTorch, which then neither frees them nor sees
     that they have changed.
     """
-    cls: Any = type(name, (_CapturedOnce if ways.once else _Captured,), {"ways": ways})
 
-    def apply(forward: Forward, backwards: tuple[GraphModule, ...], numbers: tuple, *args: Tensor) -> Any:
-        return cls.apply(forward, backwards, numbers, *args)
+    def __init__(self, name: str, ways: Ways) -> None:
+        """``name``: that of the user's class."""
+        self.name, self.ways = name, ways
+        # FX names the target by these.
+        self.__name__ = self.__qualname__ = f"{name}_apply"
+        self._cls: Any = type(name, (_CapturedOnce if ways.once else _Captured,), {"ways": ways})
 
-    apply.__name__ = apply.__qualname__ = f"{name}_apply"
-    return apply
+    def __call__(self, forward: Forward, backwards: tuple[GraphModule, ...], numbers: tuple, *args: Tensor) -> Any:
+        return self._cls.apply(forward, backwards, numbers, *args)
+
+
+class FunctionCall:
+    """The target of a node that applies the user's class itself: FX cannot write a bound class method."""
+
+    def __init__(self, cls: type[Function]) -> None:
+        self.cls = cls
+        self.__name__, self.__qualname__ = f"{cls.__name__}_apply", f"{cls.__qualname__}.apply"
+        if cls.__module__.partition(".")[0] != "torch":
+            # FX would look for the target in PyTorch's modules if its ``__module__`` named one of them.
+            self.__module__ = cls.__module__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.cls.apply(*args, **kwargs)

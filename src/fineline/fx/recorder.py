@@ -18,7 +18,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.fx import Graph, GraphModule, Node
 
 from fineline.backends.eager import CONTEXT
-from fineline.fx.function_node import function_node
+from fineline.fx.function_node import FunctionNode
 from fineline.fx.graph_traits import GraphTraits, scattered
 from fineline.fx.hook_node import register_hook
 from fineline.fx.kernel_facts import KernelFacts, WrittenStorages
@@ -112,7 +112,8 @@ def _harmless(target: Any, states: bool) -> bool:
         or target is getattr
         or target in RESTORED
         or target in (float_of, complex_of)
-        or module in (function_node.__module__, "torch._refs")
+        or is_a(target, FunctionNode)
+        or module == "torch._refs"
         or target is register_hook
         or classify_torch(target) == "op"
         or (states and classify_torch(target) == "state")

@@ -10,7 +10,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fineline.backends.eager import CONTEXT
+from fineline.fx.function_node import FunctionCall, FunctionNode
 from fineline.fx.graph_module import CapturedGraph, graph_module
+from fineline.kinds import is_a
 from fineline.saving.object_names import NotNamed
 from fineline.saving.terms import Term, TermReader, TermWriter
 
@@ -32,9 +34,16 @@ def graph_term(gm: GraphModule, writer: TermWriter) -> Term:
 
 
 def _node_term(node: Node, writer: TermWriter) -> Term:
-    target = node.target if type(node.target) is str else writer.term(node.target)
+    target = writer.term(node.target, functools.partial(_target_term, writer))
     stack = node.meta.get(_KEPT)
     return [node.op, node.name, target, _argument(node.args, writer), _argument(node.kwargs, writer), stack if type(stack) is str else None]
+
+
+def _target_term(writer: TermWriter, target: Any) -> Term | None:
+    """Returns the term of a target that fineline makes for a node; None for any other."""
+    if is_a(target, FunctionNode):
+        return ["function node", target.name, writer.term(target.ways)]
+    return ["function call", writer.term(target.cls)] if is_a(target, FunctionCall) else None
 
 
 def _argument(a: Any, writer: TermWriter) -> Term:
@@ -76,4 +85,8 @@ def _read(term: list, nodes: Mapping[str, Node], reader: TermReader) -> Any:
             return {value(key): value(x) for key, x in term[1:]}
         case "from node":
             return slice(*[value(x) for x in term[1:]])
+        case "function node":
+            return FunctionNode(term[1], value(term[2]))
+        case "function call":
+            return FunctionCall(value(term[1]))
     raise ValueError(term[0])

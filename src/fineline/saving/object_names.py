@@ -6,7 +6,7 @@ import functools
 import importlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +20,13 @@ Part = str | tuple[str, Any]
 _TYPE_DICT = type.__dict__["__dict__"]
 # Members that are read by their descriptors.
 _MEMBERS: dict[type, tuple[str, ...]] = {
-    types.FunctionType: ("__code__", "__defaults__", "__kwdefaults__"),
+    types.FunctionType: ("__code__", "__defaults__", "__kwdefaults__", "__globals__"),
     property: ("fget", "fset", "fdel"),
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
     functools.partial: ("func",),
+    functools.cached_property: ("func",),
+    functools.partialmethod: ("func",),
 }
 # Callable objects that decorators leave in a function's place.
 _WRAPPERS = frozenset({Compiled, functools._lru_cache_wrapper})
@@ -118,6 +120,8 @@ class Names:
             name = namespace(obj).get("__name__")
             if type(name) is str and sys.modules.get(name) is obj:
                 return Name(name)
+            for other in _names_of_module(lambda module: module is obj):
+                return Name(other)
             raise NotNamed(f"the module {name!r} cannot be imported by its name")
         for name in self._guesses(obj):
             if self._leads_to(name, obj):
@@ -146,8 +150,10 @@ class Names:
         """Yields the names that an object itself says it has."""
         if type(obj) is dict and type(obj.get("__name__")) is str:
             yield Name(obj["__name__"], (("namespace", None),))
-            # Some modules have the names of others.
-            yield from [Name(name, (("namespace", None),)) for name, of in [*sys.modules.items()] if is_a(of, types.ModuleType) and namespace(of) is obj]
+            # A module that only its parent refers to, as those of `torch._C`.
+            parent, _, last = obj["__name__"].rpartition(".")
+            yield Name(parent, (last, ("namespace", None)))
+            yield from [Name(name, (("namespace", None),)) for name in _names_of_module(lambda module: namespace(module) is obj)]
         if (suggested := self._suggested.get(obj)) is not None:
             yield suggested
         if is_a(obj, _DESCRIPTORS):
@@ -226,9 +232,15 @@ class Names:
             if value is None or type(value) in (str, int, float, bool, bytes) or value in index:
                 continue
             index[value] = (*path, part)
-            own = not is_a(value, (type, types.FunctionType)) or _module_of(value) == module
+            # Functions of no module, such as a named tuple's constructor, belong to what holds them.
+            own = not is_a(value, (type, types.FunctionType)) or (of := _module_of(value)) == module or of not in sys.modules
             if own and len(path) < _DEEPEST and not is_a(value, types.ModuleType):
                 self._enter(index, module, value, (*path, part))
+
+
+def _names_of_module(wanted: Callable[[types.ModuleType], bool]) -> list[str]:
+    """Returns the names by which a module can be imported: some modules have the names of others."""
+    return [name for name, module in [*sys.modules.items()] if is_a(module, types.ModuleType) and wanted(module)]
 
 
 _MODULE = type.__dict__["__module__"].__get__
@@ -243,11 +255,16 @@ def _members(obj: Any) -> Iterator[tuple[Part, Any]]:
     """Yields the members of an object by which others are found."""
     if is_a(obj, (types.ModuleType, type)):
         yield from [(name, value) for name, value in [*namespace(obj).items()] if type(name) is str]
+        if is_a(obj, type) and type(obj) is not type:
+            # No module refers to some metaclasses, such as that of PyTorch's classes in C++.
+            yield ("__class__", None), type(obj)
         return
     if type(obj) in _WRAPPERS and "__wrapped__" in obj.__dict__:
         yield ("attribute", "__wrapped__"), obj.__dict__["__wrapped__"]
     for name in _MEMBERS.get(type(obj), ()):
-        yield (name, None), getattr(obj, name)
+        # Most globals are the namespace of a module, which has a name; a named tuple's constructor has its own.
+        if name != "__globals__" or obj.__globals__.get("__name__") not in sys.modules:
+            yield (name, None), getattr(obj, name)
     if type(obj) is types.FunctionType:
         for i, cell in enumerate(obj.__closure__ or ()):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from types import GetSetDescriptorType, MemberDescriptorType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from fineline.bytecode.code import CODES, CodeInfo
@@ -45,10 +45,12 @@ class StepWriter:
     def steps(self, steps: Sequence[Step], instance_at: int, reads: Reads) -> list[Term]:
         """Returns the data of the steps; raises `NotNamed`, with the user's expression, if an object in one has no name."""
         terms: list[Term] = []
+        asked = {src for _, _, src, _ in steps} | {payload for op, _, _, payload in steps if op == "same"}
         for at, step in enumerate(steps):
             op, dst, src, payload = step
             try:
-                if at == instance_at:
+                if at == instance_at or (op == "pin" and dst not in asked and is_a(payload, FunctionType)):
+                    # The loader puts its instance there, or no guard asks for anything of the function, which is one of fineline's own.
                     terms.append([op, dst, src, None])
                     continue
                 self._suggest(op, src, payload)

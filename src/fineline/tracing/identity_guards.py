@@ -195,8 +195,9 @@ def guard_answer(trace: GuardedTrace, fn: Callable, args: tuple, kwargs: dict, a
         return
     answer = trace.state.answer(fn, answer)
     src = trace.guards.pin(fn, getattr(fn, "__name__", "query"))
-    ident = ("answer", args, tuple(kwargs.items()))
-    trace.guards.check(src, "predicate", (partial(_answers, args, kwargs, answer), f"gives {value_text(answer)}"), ident)
+    # A tuple, because a saved program has no dicts in its guards.
+    named = tuple(kwargs.items())
+    trace.guards.check(src, "predicate", (partial(_answers, args, named, answer), f"gives {value_text(answer)}"), ("answer", args, named))
 
 
 def _is_subclass(cls: type, answer: bool, base: Any) -> bool:
@@ -211,8 +212,8 @@ def is_instance(classes: Any, answer: bool, obj: Any) -> bool:
     return isinstance(obj, classes) is answer
 
 
-def _answers(args: tuple, kwargs: dict, answer: Any, fn: Any) -> bool:
-    return same_constant(fn(*args, **kwargs), answer)
+def _answers(args: tuple, named: tuple, answer: Any, fn: Any) -> bool:
+    return same_constant(fn(*args, **dict(named)), answer)
 
 
 class BaseEquals:

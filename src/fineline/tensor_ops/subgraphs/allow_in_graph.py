@@ -19,6 +19,7 @@ from fineline.cpython import protocols
 from fineline.cpython.impure_callables import called, reaches_out
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak, Restart
+from fineline.fx.function_node import FunctionCall
 from fineline.fx.recorder import FX_CONSTANTS, NotForGraph
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
@@ -31,7 +32,7 @@ from fineline.policy.selector import describe
 from fineline.stacks import is_library
 from fineline.symbolic.arithmetic import SYMBOLIC, settle_all, settled
 from fineline.tensor_ops.speculation import settle_first
-from fineline.tensor_ops.subgraphs.autograd_function import node_target, see_methods
+from fineline.tensor_ops.subgraphs.autograd_function import see_methods
 from fineline.torch_facts.releases import APPLY
 from fineline.torch_facts.unguarded_sizes import Foresight
 from fineline.tracing.identity_guards import BOUND, identify, known_code
@@ -309,7 +310,7 @@ def _target(interp: Interp, fn: Any, args: list) -> Any:
     """Returns the node's target: the function itself or, if the captured code made it, a copy with the present values of its closure variables."""
     trace = interp.trace
     if fn is APPLY:
-        target = node_target(args[0])
+        target = FunctionCall(args[0])
         if args[0] in trace.made or not see_methods(interp, args[0]):
             raise Unfit(target, "its methods read what may change from call to call: pass that as an argument")
         return target

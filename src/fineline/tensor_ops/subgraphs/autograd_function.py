@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from fineline.bytecode.code import global_names, names_in
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
+from fineline.fx.function_node import FunctionCall
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.attribute_reads import type_info
@@ -71,7 +71,7 @@ def apply_function(call: Call) -> Frame | None:
     if not see_methods(interp, cls):
         raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change")
     settle_first(call)
-    target = node_target(cls)
+    target = FunctionCall(cls)
     try:
         result = interp.tensors.operator(interp, target, rest, kwargs)
     except GraphBreak as graph_break:
@@ -112,19 +112,6 @@ def see_methods(interp: Interp, cls: Any) -> bool:
     methods = (cls.forward, cls.setup_context, cls.backward, cls.vjp, cls.jvp, cls.vmap)
     closed = all([see_closed(interp, m, seen) for m in methods if is_a(m, types.FunctionType)])
     return closed and interp.trace.mutations.writes().isdisjoint([name for fn in seen for name in names_in(fn.__code__)])
-
-
-def node_target(cls: Any) -> Callable:
-    """Returns a function that calls ``cls.apply``, because FX cannot write a bound classmethod."""
-
-    def apply(*args: Any, **kwargs: Any) -> Any:
-        return cls.apply(*args, **kwargs)
-
-    apply.__name__, apply.__qualname__ = f"{cls.__name__}_apply", f"{cls.__qualname__}.apply"
-    if cls.__module__.partition(".")[0] != "torch":
-        # FX would look for the function in PyTorch's modules if its ``__module__`` named one of them.
-        apply.__module__ = cls.__module__
-    return apply
 
 
 class InlineContext:

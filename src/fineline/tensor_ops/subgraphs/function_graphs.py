@@ -21,7 +21,7 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.cpython import protocols
 from fineline.fake.fake_tensors import own_attributes
 from fineline.frames.graph_breaks import ASKED, CaptureAborted, Communicates, GraphBreak, NotCapturable, Restart
-from fineline.fx.function_node import Ways, function_node
+from fineline.fx.function_node import FunctionNode, Ways
 from fineline.fx.graph_module import CapturedGraph
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
@@ -99,7 +99,7 @@ class FunctionGraphs:
     """The graphs of one call of an autograd function, with the results of the call."""
 
     def __init__(
-        self, target: Callable, forward: CapturedGraph, backwards: list[CapturedGraph], numbers: list, given: list[Tensor], results: Any
+        self, target: FunctionNode, forward: CapturedGraph, backwards: list[CapturedGraph], numbers: list, given: list[Tensor], results: Any
     ) -> None:
         self.target, self.forward, self.backwards = target, forward, backwards
         # The inputs of the graphs: symbolic numbers from the code around them, and tensors.
@@ -222,7 +222,7 @@ def _capture(interp: Interp, cls: Any, ctx: Context, args: list, forward: SubGra
     for part in (forward, *[later for later, _ in passes]):
         interp.note_subgraph(part.inner)
     ways = Ways(constant, dirty, lazy, ctx._fineline_asked, once)
-    return FunctionGraphs(function_node(cls.__name__, ways), graph, backwards, numbers, recorder.given(), (out, saved, kept))
+    return FunctionGraphs(FunctionNode(cls.__name__, ways), graph, backwards, numbers, recorder.given(), (out, saved, kept))
 
 
 def _bare(t: Tensor) -> bool:

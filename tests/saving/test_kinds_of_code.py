@@ -1,0 +1,205 @@
+"""Kinds of code whose programs a second process runs without a capture, with gradients; and what of them may not change between the processes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.saving.conftest import Project
+
+MODULE = '''
+import collections, dataclasses, enum, functools, itertools
+from typing import NamedTuple
+from torch.utils.checkpoint import checkpoint
+
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor = None
+
+Point = collections.namedtuple("Point", "a b")
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(x, by):
+        return x * by
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.by = inputs[1]
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.by, None
+
+@torch.compiler.allow_in_graph
+class Opaque(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+@torch.compiler.allow_in_graph
+def opaque(x):
+    return x.sin() + 1
+
+@dataclasses.dataclass
+class Record:
+    x: torch.Tensor
+    n: int = 3
+
+class Color(enum.Enum):
+    RED = 1
+
+class Holder:
+    @property
+    def three(self):
+        return 3
+
+    @functools.cached_property
+    def four(self):
+        return 4
+
+    @staticmethod
+    def one_more(x):
+        return x + 1
+
+    @classmethod
+    def two_more(cls, x):
+        return x + 2
+
+class Mode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        return fn(*args, **(kwargs or {}))
+
+HOLDER, LINEAR = Holder(), nn.Linear(4, 4)
+
+def body(x):
+    return x.sin() * 2
+
+def under_a_mode(x):
+    with Mode():
+        return x + 1
+
+def by_attributes(x):
+    return HOLDER.one_more(HOLDER.two_more(x)) * HOLDER.three * HOLDER.four
+
+def backward_of(x):
+    y, pull = torch.func.vjp(torch.sin, x)
+    return pull(torch.ones_like(y))
+
+def by_hook(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 2)
+    return y
+
+CASES = {
+    "named tuple": lambda x: Pair(x + 1, x * 2),
+    "collections.namedtuple": lambda x: Point(x + 1, x * 2),
+    "_replace": lambda x: Pair(x)._replace(b=x * 2),
+    "autograd function": lambda x: Square.apply(x) + 1,
+    "setup_context": lambda x: Scale.apply(x, 2.0) + 1,
+    "opaque autograd function": lambda x: Opaque.apply(x) + 1,
+    "allow_in_graph": lambda x: opaque(x) * 2,
+    "grad": lambda x: torch.func.grad(lambda t: t.sin().sum())(x),
+    "hessian": lambda x: torch.func.hessian(lambda t: t.sin().sum())(x[0]),
+    "jacrev": lambda x: torch.func.jacrev(torch.sin)(x[0]),
+    "jacfwd": lambda x: torch.func.jacfwd(torch.sin)(x[0]),
+    "jvp": lambda x: torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),)),
+    "vjp": backward_of,
+    "vmap": lambda x: torch.func.vmap(lambda t: t.sin().sum())(x),
+    "functional_call": lambda x: torch.func.functional_call(LINEAR, dict(LINEAR.named_parameters()), (x,)),
+    "checkpoint": lambda x: checkpoint(body, x, use_reentrant=False),
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x,)),
+    "dataclass": lambda x: Record(x + 1, 4).x * 2,
+    "enum": lambda x: x * Color.RED.value if Color.RED is Color(1) else x,
+    "deque": lambda x: collections.deque([x, x + 1], maxlen=2)[0] + 1,
+    "OrderedDict": lambda x: collections.OrderedDict(a=x + 1)["a"],
+    "Counter": lambda x: x * collections.Counter("aab")["a"],
+    "partial": lambda x: functools.partial(torch.add, x, alpha=2)(x),
+    "accumulate": lambda x: sum(itertools.accumulate([x, x, x])),
+    "sorted": lambda x: sorted([3, 1, 2], key=lambda v: -v)[0] * x,
+    "descriptors": by_attributes,
+    "function mode": under_a_mode,
+    "hook": by_hook,
+}
+for name, fn in CASES.items():
+    # A function in a dict is found by no name.
+    fn.__name__ = fn.__qualname__ = "case_" + "".join(c if c.isalnum() else "_" for c in name)
+    globals()[fn.__name__] = fn
+
+def gradients(fn, x):
+    x = x.clone().requires_grad_()
+    result = fn(x)
+    sum(t.sum() for t in torch.utils._pytree.tree_leaves(result)).backward()
+    return result, x.grad
+'''
+SAVE = """
+for name, fn in CASES.items():
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(2):
+        gradients(compiled, x)
+    assert fineline.save(compiled, f"{fn.__name__}.captures") == len(fineline.report(compiled).programs), name
+"""
+LOAD = """
+for name, fn in CASES.items():
+    compiled = fineline.load(f"{fn.__name__}.captures", fn)
+    for _ in range(2):
+        got, expected = gradients(compiled, x), gradients(fn, x)
+        assert type(got[0]) is type(expected[0]), name
+        torch.testing.assert_close(*map(torch.utils._pytree.tree_leaves, (got, expected)), msg=name)
+    assert set(kinds(compiled)) == {"loaded"}, (name, fineline.report(compiled))
+"""
+
+
+def test_nothing_is_captured_again(project: Project) -> None:
+    project.write(MODULE)
+    project.run(SAVE)
+    project.run(LOAD)
+
+
+LATER = [
+    ("autograd function", "return x * x", "return x * x * x"),
+    ("setup_context", "ctx.by = inputs[1]", "ctx.by = inputs[1] + 1"),
+    ("opaque autograd function", "return g * 3", "return g * 7"),
+    ("named tuple", "b: torch.Tensor = None", "c: torch.Tensor = None"),
+    ("_replace", "b: torch.Tensor = None", "c: int = 0; b: torch.Tensor = None"),
+    ("collections.namedtuple", '"a b"', '"b a"'),
+    ("descriptors", "return 4", "return 5"),
+    ("functional_call", "nn.Linear(4, 4)", "nn.Linear(4, 4, bias=False)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("autograd function", "return 2 * ctx", "return 5 * ctx"),
+        *[pytest.param(*case, marks=pytest.mark.later) for case in LATER],
+    ],
+)
+def test_changed_code_is_captured_again(project: Project, name: str, old: str, new: str) -> None:
+    fn = f"case_{re.sub(r'[^a-zA-Z]', '_', name)}"
+    project.write(MODULE)
+    project.run(f"compiled = fineline.compile({fn}, backend='eager')\ngradients(compiled, x)\nfineline.save(compiled, 'case.captures')")
+    assert MODULE.count(old) == 1
+    project.write(MODULE.replace(old, new))
+    project.run(f"""
+        compiled = fineline.load('case.captures', {fn})
+        got, expected = gradients(compiled, x), gradients({fn}, x)
+        assert type(got[0]) is type(expected[0]) and getattr(got[0], "_fields", None) == getattr(expected[0], "_fields", None)
+        torch.testing.assert_close(*map(torch.utils._pytree.tree_leaves, (got, expected)))
+        assert "graph" in kinds(compiled), fineline.report(compiled)
+        """)
