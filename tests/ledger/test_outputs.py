@@ -64,7 +64,7 @@ breaks.toml: 3 new, 1 gone, 1 at fewer places
   more:  graph break FL502 in m.f: item reads a tensor's values
     now  at 2 places; the ledger lists 1
     at   /else/where.py:2
-    next Use torch.where, torch.cond or a mask instead of the branch, or keep the number a tensor.
+    next Keep the number a tensor; where it decides a branch, use torch.where, torch.cond or a mask.
   new:   recompile FL407 in <string>:f: x: 1 -> 2
     at   <string>:0
     next If it happens often, keep that value constant, or pass it as a tensor.
@@ -80,7 +80,7 @@ def test_github(comparison: Comparison) -> None:
         "::error file=work/my%2C net.py,line=7,title=graph break FL401%3A an explicit graph break::graph break in m.new: 100%25: 1,%0D%0Ano"
         "%0ARemove the graph_break() if you want one graph.%0AAccept it: do that",
         "::error file=/else/where.py,line=2,title=graph break FL502%3A a tensor's values are read::graph break in m.f: item reads a tensor's values; at 2 places, "
-        "and the ledger lists 1%0AUse torch.where, torch.cond or a mask instead of the branch, or keep the number a tensor.%0AAccept it: do that",
+        "and the ledger lists 1%0AKeep the number a tensor; where it decides a branch, use torch.where, torch.cond or a mask.%0AAccept it: do that",
         "::error title=recompile FL407%3A captured again::recompile in <string>:f: x: 1 -> 2"
         "%0AIf it happens often, keep that value constant, or pass it as a tensor.%0AAccept it: do that",
         "::notice file=work/breaks.toml,line=3,title=gone from the program%2C still in the ledger::graph break FL411 in m.gone: print can't be captured",

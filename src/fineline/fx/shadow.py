@@ -165,7 +165,7 @@ def _obstacle(gm: CapturedGraph) -> str:
         for node in part._graph.nodes if is_a(part, CapturedGraph) else ():
             repeatable = node.op != "call_function" or computes(node) or classify_torch(node.target) == "state"
             if node.op in ("call_function", "call_method", "call_module") and not repeatable:
-                return f"{node.target} may have effects on other objects, which would happen twice"
+                return f"{getattr(node.target, '__name__', node.target)} may have effects on other objects, which would happen twice"
     return ""
 
 

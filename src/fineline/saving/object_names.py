@@ -150,9 +150,6 @@ class Names:
         """Yields the names that an object itself says it has."""
         if type(obj) is dict and type(obj.get("__name__")) is str:
             yield Name(obj["__name__"], (("namespace", None),))
-            # A module that only its parent refers to, as those of `torch._C`.
-            parent, _, last = obj["__name__"].rpartition(".")
-            yield Name(parent, (last, ("namespace", None)))
             yield from [Name(name, (("namespace", None),)) for name in _names_of_module(lambda module: namespace(module) is obj)]
         if (suggested := self._suggested.get(obj)) is not None:
             yield suggested
@@ -233,7 +230,8 @@ class Names:
                 continue
             index[value] = (*path, part)
             # Functions of no module, such as a named tuple's constructor, belong to what holds them.
-            own = not is_a(value, (type, types.FunctionType)) or (of := _module_of(value)) == module or of not in sys.modules
+            of = _module_of(value) if is_a(value, (type, types.FunctionType)) else None
+            own = not _imported(of) or of == module
             if own and len(path) < _DEEPEST and not is_a(value, types.ModuleType):
                 self._enter(index, module, value, (*path, part))
 
@@ -241,6 +239,10 @@ class Names:
 def _names_of_module(wanted: Callable[[types.ModuleType], bool]) -> list[str]:
     """Returns the names by which a module can be imported: some modules have the names of others."""
     return [name for name, module in [*sys.modules.items()] if is_a(module, types.ModuleType) and wanted(module)]
+
+
+def _imported(name: object) -> bool:
+    return type(name) is str and name in sys.modules
 
 
 _MODULE = type.__dict__["__module__"].__get__
@@ -263,7 +265,7 @@ def _members(obj: Any) -> Iterator[tuple[Part, Any]]:
         yield ("attribute", "__wrapped__"), obj.__dict__["__wrapped__"]
     for name in _MEMBERS.get(type(obj), ()):
         # Most globals are the namespace of a module, which has a name; a named tuple's constructor has its own.
-        if name != "__globals__" or obj.__globals__.get("__name__") not in sys.modules:
+        if name != "__globals__" or not _imported(obj.__globals__.get("__name__")):
             yield (name, None), getattr(obj, name)
     if type(obj) is types.FunctionType:
         for i, cell in enumerate(obj.__closure__ or ()):
