@@ -221,7 +221,7 @@ def test_a_row_in_words() -> None:
     assert str(spec_of(list.append)) == "mutator shallow moves_only appends"
     assert str(spec_of(list.__init__)) == "handled args:1" and str(spec_of(getattr)) == "handled args:2,3"
     assert str(spec_of(range)) == "pure deep index:0,1,2 handler_first" and str(spec_of(print)) == "refused"
-    assert str(spec_of(reversed)).startswith("pure shallow methods:__reversed__ protocol moves_only list_reader polyfill:fineline.")
+    assert str(spec_of(reversed)).startswith("pure shallow methods:__reversed__ protocol moves_only list_reader makes_iterators polyfill:fineline.")
 
 
 class Trap:

@@ -28,6 +28,7 @@ from fineline.objects.attribute_writes import (
     store_on_class,
 )
 from fineline.objects.c_argument_errors import refused
+from fineline.objects.iterator_stand_ins import ITERATOR_STAND_INS
 from fineline.objects.type_info import ABSENT, METHOD, MISSING, PROPERTY, PY_DATA, PY_OTHER, kind_of, raw_lookup, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.tracing.interp import Call, Handler, Interp
@@ -63,12 +64,15 @@ def _simple(interp: Interp, obj: Any, name: str) -> bool:
     return info.look(interp.trace, name)[0] not in (PROPERTY, PY_DATA, PY_OTHER)
 
 
+# Stand-ins for objects that have what their type has: no attribute of a number depends on its value.
+_OF_TYPE = SYMBOLIC | ITERATOR_STAND_INS
+
+
 def _hasattr(call: Call) -> Frame | None:
     obj, name = call.args
     if not call.trace.active or not is_a(name, str):
         return call.finish(hasattr(obj, name))
-    if type(obj) in SYMBOLIC or (type(obj) is np.ndarray and obj in call.interp.tensors.arrays.traced):
-        # No attribute of a number depends on its value.
+    if type(obj) in _OF_TYPE or (type(obj) is np.ndarray and obj in call.interp.tensors.arrays.traced):
         return call.finish(raw_lookup(call.interp.type_of(obj), name) is not MISSING)
     info = None if is_a(obj, (type, super)) else type_info(call.trace, type(obj))
     if info is not None and info.generic:

@@ -91,7 +91,7 @@ class CallableSpec:
     appends: bool = False
     one_element: bool = False  # Looks up its argument, and changes no other element.
     list_reader: bool = False  # Makes an iterator that reads lists, or other iterators over lists, one item at a time.
-    makes_iterators: bool = False  # The polyfill is not an iterator class; it returns an iterator, or a tuple of them.
+    makes_iterators: bool = False  # The polyfill is not an iterator class; it may return an iterator, or a tuple of them.
     prints: bool = False  # Makes a text of the whole contents of its arguments.
     writes_out: bool = False  # Makes a text or a hash; symbolic numbers have neither.
     # Python code that does the same, and the form for symbolic numbers (`objects/callable_table.py` adds them).
@@ -147,6 +147,7 @@ _FUNCTIONS: Mapping[Any, Mapping[str, str]] = MappingProxyType(
             "-": "memoryview __loader__ copyright credits license",
             "handler_first": "enumerate len range zip",
             "protocol": "abs bytes complex float int reversed round",
+            "makes_iterators": "reversed",
             "methods:__int__,__trunc__": "int",
             "methods:__divmod__,__rdivmod__": "divmod",
             "methods:__pow__,__rpow__": "pow",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -165,7 +166,9 @@ def _obstacle(gm: CapturedGraph) -> str:
         for node in part._graph.nodes if is_a(part, CapturedGraph) else ():
             repeatable = node.op != "call_function" or computes(node) or classify_torch(node.target) == "state"
             if node.op in ("call_function", "call_method", "call_module") and not repeatable:
-                return f"{getattr(node.target, '__name__', node.target)} may have effects on other objects, which would happen twice"
+                target: Any = node.target
+                name = target.__name__ if is_a(target, (FunctionType, BuiltinFunctionType)) else target
+                return f"{name} may have effects on other objects, which would happen twice"
     return ""
 
 

@@ -28,6 +28,7 @@ from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
 from fineline.objects.carried_iterators import STANDING
+from fineline.objects.iterator_stand_ins import ITERATOR_STAND_INS, KINDS
 from fineline.objects.type_info import (
     ABSENT,
     C_DATA,
@@ -228,13 +229,6 @@ def of_placement(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery |
     return BINDERS[kind](interp, f, descr, obj, type(obj), then) if kind in _HIDDEN else NEXT
 
 
-def of_carried_iterator(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
-    """Handles a stand-in for an iterator that is alive at a graph break: the iterator itself is read, in an eager call."""
-    if name in ITERATING:
-        return NEXT
-    raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {STANDING[type(obj)].__name__}")
-
-
 def of_array(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the attributes of an array that is a part of the graph, which a stand-in replaces."""
     if obj not in interp.tensors.arrays.traced:
@@ -263,11 +257,15 @@ OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, s
     (np.ndarray, of_array),
     (PLACEMENT, of_placement),
     (RemovableHandle, of_hook_handle),
-    (tuple(STANDING), of_carried_iterator),
 )
 
 
 # -- objects whose class decides how they are read ---------------------------------------------------------------------
+def of_iterator(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
+    """Handles a stand-in for an iterator of C: the iterator itself is read, in an eager call."""
+    raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {KINDS[type(obj)].__name__}")
+
+
 def python_getattribute(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
     """Handles a class with a ``__getattribute__`` in Python, which runs at every read, and the ``__getattr__`` that is tried after it."""
     fn = info.getattribute
@@ -444,9 +442,19 @@ _BY_NAME = types.MappingProxyType(
 _NOT_GENERIC = (python_getattribute, c_getattribute)
 
 
+def _is_of_iterator(stand_in: type, name: str) -> bool:
+    """Returns whether the iterator that an object stands for must be read itself: the stand-in has what an iteration needs, and no more."""
+    if name in ITERATING:
+        return False
+    # Code of a stand-in that is written in Python reads its own attributes.
+    return stand_in in STANDING or (stand_in in ITERATOR_STAND_INS and name in vars(KINDS[stand_in]))
+
+
 def loaders_of(trace: SegmentTrace, info: TypeInfo, name: str) -> tuple[Load, ...]:
     """Returns the loaders that read an attribute of a class's instances, and stores them in ``info``."""
-    if info.generic:
+    if _is_of_iterator(info.cls, name):
+        found: tuple[Load, ...] = (of_iterator,)
+    elif info.generic:
         kind, _ = info.look(trace, name)
         found = _BY_NAME[name][kind] if name in _BY_NAME else _BY_KIND[kind]
     else:
@@ -636,7 +644,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
     t = type(obj)
     if t is FakeTensor:
         t = Tensor
-    if trace.active and not is_a(obj, type) and t is not super and t is not RemovableHandle and t not in STANDING:
+    if trace.active and not is_a(obj, type) and t is not super and t is not RemovableHandle and not (t in ITERATOR_STAND_INS and _is_of_iterator(t, name)):
         if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts and t is not complex:
             # For a text or a complex number, only the call reads the value.
             trace.deferred.settle(obj)

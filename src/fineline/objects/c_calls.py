@@ -18,6 +18,7 @@ from fineline.cpython.polyfill_itertools import STAND_INS
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
 from fineline.objects.c_access import (
@@ -36,6 +37,7 @@ from fineline.objects.c_access import (
 from fineline.objects.c_argument_errors import INSTANCE_METHODS, is_of_class, of_kind, refused, takes
 from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import waiting
+from fineline.objects.iterator_stand_ins import ITERATOR_STAND_INS
 from fineline.objects.list_iterators import unread_lists
 from fineline.objects.numpy_numbers import converts, symbols_for
 from fineline.objects.printing import asks, written_out
@@ -199,7 +201,8 @@ def _run_polyfill(call: Call, spec: CallableSpec, args: list, noted: bool = True
     """Runs the polyfill. ``noted``: an iterator that it returns becomes one of the interpreter's stand-ins."""
     if not takes(spec.polyfill, len(args), call.kwargs):
         return refused(call)
-    return call.instead(spec.polyfill, args, call.kwargs, stand_in if noted and (is_a(spec.polyfill, type) or spec.makes_iterators) else None)
+    deliver = stand_in if is_a(spec.polyfill, type) else _stand_ins_of if spec.makes_iterators else None
+    return call.instead(spec.polyfill, args, call.kwargs, deliver if noted else None)
 
 
 def of_few_parts(interp: Interp, number: Any, fn: Any, args: tuple, kwargs: dict | None = None) -> Any:
@@ -241,7 +244,14 @@ def _iterated(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def stand_in(interp: Interp, f: Frame, made: Any, then: Delivery | None) -> Frame | None:
-    interp.stand_ins.add(made if is_a(made, tuple) else (made,))
+    interp.stand_ins.add((made,))
+    return interp.finish(f, made, then)
+
+
+def _stand_ins_of(interp: Interp, f: Frame, made: Any, then: Delivery | None) -> Frame | None:
+    """Delivers the result of a polyfill that is no class: an iterator, a tuple of them, or what the user's code has returned, as ``__reversed__`` may."""
+    known = IdentitySet(interp.stand_ins.alive())
+    interp.stand_ins.add([v for v in (made if is_a(made, tuple) else (made,)) if type(v) in ITERATOR_STAND_INS and v not in known])
     return interp.finish(f, made, then)
 
 

@@ -141,6 +141,7 @@ def _named_as(stand_in: type, kind: type) -> None:
 
 # The stand-ins that are written in Python: generators and iterators.
 WRITTEN = frozenset([stand_in for stand_in in KINDS if stand_in.__module__.partition(".")[0] == "fineline"])
+ITERATOR_STAND_INS = WRITTEN - {InterpretedGenerator}
 for _stand_in in WRITTEN:
     _named_as(_stand_in, KINDS[_stand_in])
 
@@ -276,6 +277,25 @@ def _groupby_without_state(v: t.GroupBy) -> Recipe | None:
     return None if v.started or v.targeted else Recipe(itertools.groupby, (v.source, v.key))
 
 
+class Beginning:
+    """The first items of a sequence. `reversed` asks this for its length, because that of the user's object has been asked for."""
+
+    __slots__ = ("_length", "_source")
+
+    def __init__(self, length: int, source: Any) -> None:
+        self._length, self._source = length, source
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return self._source[index]
+
+
+def _reversed_sequence(length: int, source: Any) -> Iterator[Any]:
+    return reversed(Beginning(length, source))
+
+
 # The recipes for iterators that are advanced, where C's have no state that could be set.
 WITHOUT_STATE: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
     {
@@ -299,6 +319,7 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
         i.Enumerate: lambda v: Recipe(builtins.enumerate, (v.source, v.count)),
         i.CallableIterator: lambda v: Recipe(iter, (int, 0) if v.function is None else (v.function, v.sentinel)),
         i.SequenceIterator: lambda v: Recipe(sequence_iterator, (v.index, v.source)) if v.source is not None else Recipe(ended_sequence_iterator, ()),
+        i.ReversedSequence: lambda v: Recipe(_reversed_sequence, (v.index + 1, v.source)),
         i.RangeIterator: lambda v: Recipe(iter, (range(v.at, v.stop, v.step),)),
         t.FilterFalse: lambda v: Recipe(itertools.filterfalse, (v.function, v.source)),
         t.StarMap: lambda v: Recipe(itertools.starmap, (v.function, v.source)),

@@ -16,7 +16,6 @@ from torch.utils.hooks import RemovableHandle
 
 from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
-from fineline.objects.carried_iterators import STANDING
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.torch_facts.distributed_tensors import PLACEMENT
@@ -80,7 +79,7 @@ class TypeInfo:
         self.generic = self.generic and (is_a(g, types.FunctionType) or not in_python(g))
         self.is_module = g is MODULE_GETATTR
         # Whether only the class decides how its instances' attributes are read. Most do: then no further check is needed.
-        self.ordinary = cls not in STANDING and SPECIAL_CLASSES.isdisjoint(TYPE_MRO.__get__(cls))
+        self.ordinary = SPECIAL_CLASSES.isdisjoint(TYPE_MRO.__get__(cls))
         self.setattr_fn: Any = MISSING
 
     def look(self, trace: SegmentTrace, name: str) -> tuple[int, Any]:

@@ -49,6 +49,57 @@ def iterators_escape() -> Any:
     return fn
 
 
+class Sized:
+    """Has items, and a length, and no iterator of its own."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        if not 0 <= i < self.n:
+            raise IndexError
+        return i
+
+
+@table.snippet(args=lambda i: (t(i),))
+def iterators_over_items_escape(x):
+    backward, forward = reversed(Sized(4)), iter(Sized(4))
+    next(backward), next(forward)
+    return x * 2, type(backward) is reversed, backward, forward, reversed(Sized(2)), zip(Sized(3), backward)
+
+
+@table.snippet(args=lambda i: (t(i),), breaks=True, recompiles=range(2), min_graphs=0)
+def reversed_items_at_a_break(x):
+    backward = reversed(Sized(5))
+    y = x * next(backward)
+    fineline.graph_break()
+    return y + next(backward), backward
+
+
+@table.snippet(args=lambda i: (t(i),), breaks=True, recompiles=range(2))
+def methods_of_iterators(x):
+    y = x * 2
+    forward, backward, pairs, counted = iter(Sized(5)), reversed(Sized(5)), zip(Sized(4), Sized(3)), enumerate(Sized(4))
+    forward.__setstate__(2)
+    backward.__setstate__(1)
+    next(pairs), next(counted)
+    ends = iter(lambda: 3, 4)
+    has = [hasattr(it, "__setstate__") for it in (forward, backward, pairs, ends)]
+    return y * next(forward) + next(backward), backward.__length_hint__(), forward.__length_hint__(), has, next(pairs), next(counted)
+
+
+@table.snippet(args=lambda i: (t(i), i), breaks=True, recompiles=range(6), max_graphs=6)
+def how_an_iterator_is_rebuilt(x, i):
+    y = x * 2
+    its = iter(Sized(5)), reversed(Sized(5)), enumerate(Sized(4)), zip(Sized(4))
+    it = its[i % 4]
+    next(it)
+    return y, it.__reduce__()[0], getattr(it, "__setstate__", None) is None
+
+
 @table.program(args=lambda i: (t(i),))
 def lazy_map_escapes() -> Any:
     def fn(x):
