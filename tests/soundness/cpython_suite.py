@@ -1,7 +1,7 @@
 """CPython's own tests, each compiled: ``python -m tests.soundness.cpython_suite test_dict test_iter ... [--twin borders] [--only NAME]``.
 
 A test method that passes is called from a compiled function, twice; it must pass then as well, and no event may tell of a defect.
-Some tests fail for known reasons: this is a place to look, and no part of CI. The reasons, on 3.12 and 3.13 as on 3.11:
+Some tests fail for known reasons: this is a place to look, and no part of CI. The reasons, on 3.12 to 3.14 as on 3.11:
 
 - They ask for reference counts, sizes, garbage, or the time of an object's death (``test_tuple_reuse``, ``test_free_after_iterating``, ``test_splittable_popitem``).
   ``gc.get_objects()`` shows fineline's own objects too (``test_cycle_through_dict``).
@@ -11,6 +11,8 @@ Some tests fail for known reasons: this is a place to look, and no part of CI. T
   ``TestBreakpoint``, ``iter`` in ``test_iter``.
 - They give a function another C entry point, which nothing in Python shows (``TestPEP590`` of ``test_call``).
 - They change a container from ``__eq__`` or ``__del__`` while C is inside it (``test_resize2``, ``test_oob_indexing_dictiter_iternextitem``).
+- They ask for the address of a number, text or frozenset again after a graph break (``test_constructor_identity``), name a generator by a number
+  (``test_name``), or count the calls of ``__len__`` that a ``reversed`` object makes (``test_len``).
 - They loop for longer than `SECONDS`, or recurse to the limit (``Late``).
 
 Debian's Pythons have these tests in a package of their own, such as libpython3.13-testsuite.
