@@ -123,7 +123,8 @@ def test_steps_that_may_run_users_code_run_once(make: Any) -> None:
 
     class Key:
         def __hash__(self) -> int:
-            return hash("key")
+            # Not a text's, which is another in each process: with some, the search for the second key meets the first one twice.
+            return 1
 
         def __eq__(self, other: object) -> bool:
             seen.append("eq")
@@ -134,11 +135,11 @@ def test_steps_that_may_run_users_code_run_once(make: Any) -> None:
         return True
 
     steps = (
-        ("root", 0, -1, 0), ("type", -1, 0, dict), ("root", 1, -1, 1), ("predicate", -1, 1, (holds, "holds")), ("key", 2, 0, "key"),
+        ("root", 0, -1, 0), ("type", -1, 0, dict), ("root", 1, -1, 1), ("predicate", -1, 1, (holds, "holds")), ("key", 2, 0, 1),
         ("index", 3, 2, 0), ("eq", -1, 3, 7),
     )  # fmt: skip
     program = make(2, steps, ())
-    roots = ({Key(): 1, "key": deque([7])}, 5)
+    roots = ({Key(): 1, 1: deque([7])}, 5)
     seen.clear()
     assert program.check(roots) == () and sorted(seen) == ["eq", "holds"]
     seen.clear()
