@@ -70,7 +70,7 @@ _OF_TYPE = SYMBOLIC | ITERATOR_STAND_INS
 
 def _hasattr(call: Call) -> Frame | None:
     obj, name = call.args
-    if not call.trace.active or not is_a(name, str):
+    if not is_a(name, str) or not (call.trace.active or type(obj) in ITERATOR_STAND_INS):
         return call.finish(hasattr(obj, name))
     if type(obj) in _OF_TYPE or (type(obj) is np.ndarray and obj in call.interp.tensors.arrays.traced):
         return call.finish(raw_lookup(call.interp.type_of(obj), name) is not MISSING)

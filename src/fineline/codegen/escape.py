@@ -125,7 +125,7 @@ def _put(olds: Iterable[Any], seen: dict[int, Any]) -> None:
         for holder in gc.get_referrers(*olds):
             if id(holder) in known:
                 continue
-            if type(holder) in (tuple, frozenset, MethodType):
+            if type(holder) in (tuple, frozenset, MethodType, TUPLE_ITERATOR):
                 fixed.append(holder)
             else:
                 for old in {id(x): x for x in gc.get_referents(holder) if id(x) in by_id}.values():

@@ -100,6 +100,9 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
     if not trace.active:
         if t is types.FrameType and name in OF_FRAMES:
             return interp.call(f, protocols.of_frame, [obj, name], None, then)
+        if t in ITERATOR_STAND_INS and _is_of_iterator(t, name):
+            # Beyond the limit of recompiles, code after a graph break has stand-ins and captures nothing.
+            raise _read_natively(obj, name)
         return interp.finish(f, getattr(obj, name), then)
     if trace.deferred.numbers and name not in OF_TYPE:
         if t is complex and name in _COMPLEX_PARTS and (src := trace.deferred.numbers.get(obj)) is not None:
@@ -263,7 +266,11 @@ OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, s
 # -- objects whose class decides how they are read ---------------------------------------------------------------------
 def of_iterator(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
     """Handles a stand-in for an iterator of C: the iterator itself is read, in an eager call."""
-    raise GraphBreak(getattr, (obj, name), None, "FL410", f"{name} of a {KINDS[type(obj)].__name__}")
+    raise _read_natively(obj, name)
+
+
+def _read_natively(obj: Any, name: str) -> GraphBreak:
+    return GraphBreak(getattr, (obj, name), None, "FL410", f"{KINDS[type(obj)].__name__}.{name} of an iterator that the captured code has made")
 
 
 def python_getattribute(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
@@ -443,11 +450,11 @@ _NOT_GENERIC = (python_getattribute, c_getattribute)
 
 
 def _is_of_iterator(stand_in: type, name: str) -> bool:
-    """Returns whether the iterator that an object stands for must be read itself: the stand-in has what an iteration needs, and no more."""
-    if name in ITERATING:
+    """Returns whether an attribute is read from the iterator for which an object of this class stands: the class has what an iteration needs alone."""
+    if name in ITERATING or stand_in not in ITERATOR_STAND_INS:
         return False
-    # Code of a stand-in that is written in Python reads its own attributes.
-    return stand_in in STANDING or (stand_in in ITERATOR_STAND_INS and name in vars(KINDS[stand_in]))
+    # Those that are not carried over a graph break are run as Python code, which reads attributes of their own.
+    return stand_in in STANDING or name in vars(KINDS[stand_in])
 
 
 def loaders_of(trace: SegmentTrace, info: TypeInfo, name: str) -> tuple[Load, ...]:

@@ -277,7 +277,7 @@ def _groupby_without_state(v: t.GroupBy) -> Recipe | None:
     return None if v.started or v.targeted else Recipe(itertools.groupby, (v.source, v.key))
 
 
-class Beginning:
+class FirstItems:
     """The first items of a sequence. `reversed` asks this for its length, because that of the user's object has been asked for."""
 
     __slots__ = ("_length", "_source")
@@ -293,7 +293,7 @@ class Beginning:
 
 
 def _reversed_sequence(length: int, source: Any) -> Iterator[Any]:
-    return reversed(Beginning(length, source))
+    return reversed(FirstItems(length, source))
 
 
 # The recipes for iterators that are advanced, where C's have no state that could be set.

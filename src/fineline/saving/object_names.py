@@ -120,8 +120,8 @@ class Names:
             name = namespace(obj).get("__name__")
             if type(name) is str and sys.modules.get(name) is obj:
                 return Name(name)
-            for other in _names_of_module(lambda module: module is obj):
-                return Name(other)
+            if others := _names_of_module(lambda module: module is obj):
+                return Name(others[0])
             raise NotNamed(f"the module {name!r} cannot be imported by its name")
         for name in self._guesses(obj):
             if self._leads_to(name, obj):

@@ -49,8 +49,8 @@ class StepWriter:
         for at, step in enumerate(steps):
             op, dst, src, payload = step
             try:
-                if at == instance_at or (op == "pin" and dst not in asked and is_a(payload, FunctionType)):
-                    # The loader puts its instance there, or no guard asks for anything of the function, which is one of fineline's own.
+                if at == instance_at or (op == "pin" and dst not in asked and is_a(payload, FunctionType) and is_own(payload.__code__)):
+                    # The loader puts its instance there; of fineline's own functions, most guards ask for nothing, and some have no name.
                     terms.append([op, dst, src, None])
                     continue
                 self._suggest(op, src, payload)

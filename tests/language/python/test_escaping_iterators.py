@@ -100,6 +100,15 @@ def how_an_iterator_is_rebuilt(x, i):
     return y, it.__reduce__()[0], getattr(it, "__setstate__", None) is None
 
 
+@table.snippet(args=lambda i: (t(i),), breaks=True, recompiles=range(4), max_graphs=4)
+def how_iterators_in_a_tuple_are_rebuilt(x):
+    y = x * 2
+    its = iter(Sized(5)), reversed(Sized(5)), enumerate(Sized(4)), zip(Sized(4))
+    for it in its:
+        next(it)
+    return y, [it.__reduce__()[0] for it in its], [type(it) for it in its], [list(it) for it in its]
+
+
 @table.program(args=lambda i: (t(i),))
 def lazy_map_escapes() -> Any:
     def fn(x):
