@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 import torch
-from textkit.metrics import accuracy
+from textkit.metrics import Norms, Spikes, accuracy
 from textkit.model import Model
 from textkit.tokenizer import Tokenizer
 from torch import nn
@@ -28,11 +29,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--backend", default="aot_eager")
+    parser.add_argument("--options", type=json.loads, help="options of torch.compile, as JSON")
     args = parser.parse_args()
     torch.manual_seed(0)
     model = Model(WORDS, WIDTH)
+    norms, spikes = Norms(), Spikes(0.05)
+    model.mix.register_forward_hook(norms)
+    model.out.weight.register_hook(spikes)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    step = torch.compile(forward, backend=args.backend)
+    step = torch.compile(forward, backend=args.backend, options=args.options)
     for n in range(args.steps):
         optimizer.zero_grad()
         loss, right = step(model, TEXTS)
@@ -40,6 +45,7 @@ def main() -> None:
         optimizer.step()
         if n % 5 == 0 or n == args.steps - 1:
             print(f"step {n:3}: loss {loss.item():.3f}, accuracy {right.item():.2f}")
+    print(f"norm {norms.mean():.2f}, spikes {spikes.count.item()}")
 
 
 if __name__ == "__main__":

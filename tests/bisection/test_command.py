@@ -132,6 +132,14 @@ def test_a_check_that_cannot_run(folder: Path) -> None:
     assert done.returncode == 2 and "the check 'no_such_command' can't be run: the shell's exit status is 127" in done.stderr and not done.stdout
 
 
+def test_rules_name_what_is_beside_the_program(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The names are looked up as in a run: from the folder of the program, wherever the command is called."""
+    (folder / "rules.toml").write_text('disable = ["train.no_such_function"]\n')
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    done = bisect(elsewhere, "--policy", str(folder / "rules.toml"), str(folder / "train.py"))
+    assert done.returncode == 2 and "there is no train.no_such_function" in done.stderr and "run 1" not in done.stderr, done.stderr
+
+
 @pytest.mark.later
 def test_a_flaky_check(folder: Path) -> None:
     done = bisect(folder, "--check", FLAKY, "train.py")

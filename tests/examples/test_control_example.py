@@ -1,4 +1,4 @@
-"""examples/control as a new user runs it: run, why and audit, each in a fresh process."""
+"""examples/control as a new user runs it: each command of its README, in a fresh process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.pages import page_data
+
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "control"
 
 
@@ -19,21 +21,30 @@ def copied(tmp_path):
     return Path(shutil.copytree(FOLDER, tmp_path / "control", ignore=shutil.ignore_patterns("__pycache__")))
 
 
-def fineline(folder: Path, *args: str) -> str:
-    command = [sys.executable, "-m", "fineline", *args]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+def run(folder: Path, *args: str, **variables: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *args], cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200", **variables})
+
+
+def fineline(folder: Path, *args: str, told: str = "", **variables: str) -> str:
+    """Returns what a command prints. ``told``: what it prints on standard error."""
+    done = run(folder, "-m", "fineline", *args, **variables)
     assert done.returncode == 0, done.stderr
-    assert not done.stderr, done.stderr
+    assert done.stderr.strip() == told, done.stderr
     return done.stdout
+
+
+def eager(folder: Path, steps: int) -> list[str]:
+    """Returns what the script prints without a compiler: the losses, and what the hooks have seen."""
+    plain = run(folder, "train.py", "--steps", str(steps), TORCH_COMPILE_DISABLE="1")
+    assert plain.returncode == 0, plain.stderr
+    return plain.stdout.splitlines()
 
 
 def test_run(copied):
     out = fineline(
         copied, "run", "--policy", "policy.toml", "--breaks", "declared", "--explain", "out.txt", "train.py", "--steps", "6"
     ).splitlines()
-    eager = {**os.environ, "TORCH_COMPILE_DISABLE": "1"}
-    plain = subprocess.run([sys.executable, "train.py", "--steps", "6"], cwd=copied, capture_output=True, text=True, env=eager)
-    assert out == plain.stdout.splitlines() and len(out) == 2, plain.stderr
+    assert out == eager(copied, 6) and len(out) == 3
     told = (copied / "out.txt").read_text()
     assert told.startswith("forward: 4 graphs, ") and "4 graph breaks" in told.splitlines()[0]
     for fired in ("1 time: disable(textkit/tokenizer.py)", "2 times: disallow(demo_ops::*)", "1 time: allow(textkit.model.rotate)"):
@@ -47,4 +58,46 @@ def test_why(copied):
 
 def test_the_audit_finds_the_forgotten_mark(copied):
     out = fineline(copied, "audit", "train.py", "--steps", "1", "--backend", "eager")
-    assert re.search(r"disable\(textkit\.metrics\.accuracy\).*metrics\.py:10.*could be removed", out), out
+    assert re.search(r"disable\(textkit\.metrics\.accuracy\).*metrics\.py:11.*could be removed", out), out
+
+
+@pytest.mark.later
+def test_the_page_and_the_ledger(copied):
+    """Another backend changes no break; without the rules, the breaks are others."""
+    ran = ("run", "--policy", "policy.toml", "--ledger", "breaks.toml")
+    fineline(copied, *ran, "--update", "--report", "report.html", "train.py", "--steps", "2", told="fineline: breaks.toml: 4 entries met; 4 new")
+    page = page_data((copied / "report.html").read_text())
+    assert [function["name"] for function in page["functions"]] == ["forward"]
+    fineline(copied, *ran, "train.py", "--steps", "2", "--backend", "eager", told="fineline: breaks.toml: as listed, 4 of 4 entries")
+    without = run(copied, "-m", "fineline", "run", "--ledger", "breaks.toml", "train.py", "--steps", "2", "--backend", "eager")
+    assert without.returncode == 1 and "new:   recompile FL407" in without.stderr and "gone:  graph break FL429" in without.stderr, without.stderr
+
+
+@pytest.mark.later
+@pytest.mark.parametrize("options", ['{"wait": false}', '{"shadow": 1.0}'])
+def test_options_of_torch_compile(copied, options):
+    out = fineline(copied, "run", "--policy", "policy.toml", "train.py", "--steps", "6", "--options", options)
+    assert out.splitlines() == eager(copied, 6)
+
+
+@pytest.mark.later
+def test_a_second_run_captures_nothing(copied):
+    ran = ("run", "train.py", "--steps", "6", "--backend", "eager")
+    assert fineline(copied, *ran, FINELINE_CACHE_DIR="captures").splitlines() == eager(copied, 6)
+    [saved] = (copied / "captures").iterdir()
+    written = saved.stat().st_mtime_ns
+    assert fineline(copied, *ran, FINELINE_CACHE_DIR="captures").splitlines() == eager(copied, 6)
+    # A call that captures something writes the file anew.
+    assert saved.stat().st_mtime_ns == written
+
+
+@pytest.mark.later
+def test_the_culprit(copied):
+    """The rules name what only the program's folder has. The rule that is found mends the program, beside them."""
+    found = run(copied, "-m", "fineline", "bisect", "--policy", "policy.toml", "wrong.py")
+    assert found.returncode == 0 and "Model.forward" in found.stdout and "model.py:29" in found.stdout, found.stdout + found.stderr
+    rule = 'disallow = ["torch.Tensor.cumsum"]'
+    assert found.stdout.endswith(f"put this into the policy file:\n\n{rule}\n")
+    (copied / "mended.toml").write_text(rule)
+    assert run(copied, "-m", "fineline", "run", "wrong.py").returncode == 1
+    assert run(copied, "-m", "fineline", "run", "--policy", "mended.toml", "wrong.py").returncode == 0

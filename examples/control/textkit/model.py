@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-import textkit.ops  # registers demo_ops  # noqa: F401
+from textkit.ops import ClippedGradient  # registers demo_ops, too
 
 
 def rotate(x: torch.Tensor, base: float) -> torch.Tensor:
@@ -27,4 +27,4 @@ class Model(nn.Module):
         x = torch.ops.demo_ops.center(self.embed(tokens))
         x = rotate(x, 100.0)
         x = x + torch.tanh(self.mix(x).cumsum(dim=-2))
-        return self.out(torch.ops.demo_ops.scale(x, 0.5))
+        return self.out(ClippedGradient.apply(torch.ops.demo_ops.scale(x, 0.5)))

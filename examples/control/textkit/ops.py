@@ -1,4 +1,7 @@
-"""The operators of ``demo_ops``: a library of kernels that says nothing to compilers, as many do (no ``register_fake``)."""
+"""The operators of ``demo_ops``: a library of kernels that says nothing to compilers, as many do (no ``register_fake``).
+
+Beside them, an autograd function: a compiler sees its forward and its backward pass.
+"""
 
 from __future__ import annotations
 
@@ -23,3 +26,15 @@ def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: torch
 
 
 scale.register_autograd(lambda ctx, grad: (grad * ctx.by, None), setup_context=_keep)
+
+
+class ClippedGradient(torch.autograd.Function):
+    """Passes a tensor on, and keeps its gradient between -1 and 1."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad.clamp(-1, 1)

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fineline import install, set_policy
 from fineline.builtins.why import why as decide
 from fineline.cli.audit import Audit, Verdict
 from fineline.cli.bisection import find
+from fineline.cli.forked_run import run_in_copy
 from fineline.cli.ledger_check import LedgerCheck, LedgerOptions, ledger_check
 from fineline.cli.program import Program
 from fineline.cli.suspect_run import SuspectRun
@@ -147,10 +149,10 @@ def bisect(
     if not module and not Path(program).exists():
         raise click.UsageError(f"can't open file {program!r}: no such file")
     path = policy or find_policy(Path.cwd())
-    with _refusals():
+    if path is not None:
         # A wrong file is an error before anything runs.
-        if path is not None:
-            PolicyFile(path).policy(early=True)
+        _check_policy(path, program, module)
+    with _refusals():
         found = find(command, program, check, main, log)
     click.echo(str(found))
     if found.policy_text:
@@ -206,6 +208,24 @@ def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
         console.print("Two runs print different things: what the program prints was not compared.")
     if base.status:
         console.print("The program failed: code that it did not reach was not judged.")
+
+
+def _check_policy(path: Path, program: str, module: bool) -> None:
+    """Refuses a wrong policy file. In a copy of this process: names are looked up beside the program, which imports its modules."""
+
+    def check() -> None:
+        try:
+            Program(program, (), module)
+            with _refusals():
+                PolicyFile(path).policy(early=True)
+        except click.ClickException as e:
+            click.echo(e.format_message(), err=True)
+            sys.exit(Refused.exit_code)
+
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        if run_in_copy(check, out, errors):
+            errors.seek(0)
+            raise Refused(errors.read().decode(errors="replace").rstrip())
 
 
 def _policy_file(path: Path | None) -> PolicyFile | None:
