@@ -176,7 +176,7 @@ LATER = [
     ("setup_context", "ctx.by = inputs[1]", "ctx.by = inputs[1] + 1"),
     ("opaque autograd function", "return g * 3", "return g * 7"),
     ("named tuple", "b: torch.Tensor = None", "c: torch.Tensor = None"),
-    ("_replace", "b: torch.Tensor = None", "c: int = 0; b: torch.Tensor = None"),
+    ("_replace", "b: torch.Tensor = None", "c: torch.Tensor = torch.zeros(2); b: torch.Tensor = None"),
     ("collections.namedtuple", '"a b"', '"b a"'),
     ("descriptors", "return 4", "return 5"),
     ("functional_call", "nn.Linear(4, 4)", "nn.Linear(4, 4, bias=False)"),

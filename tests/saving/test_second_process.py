@@ -242,6 +242,30 @@ def test_the_backward_pass_of_a_saved_graph(project: Project) -> None:
     assert "the settings of AOTAutograd or Inductor" in out
 
 
+@pytest.mark.later
+@pytest.mark.parametrize("how", ["mode='reduce-overhead'", "options={'epilogue_fusion': False, 'max_fusion_size': 3}"])
+def test_a_mode_and_options_of_inductors(project: Project, how: str) -> None:
+    """On the CPU, PyTorch's caches have the whole compiled graph. It is not run under other options: these are in the file, beside it."""
+    project.write("""
+        def step(x):
+            return (x.sin() + x.cos()).relu().sum()
+        """)
+    project.run(f"""
+        compiled = fineline.compile(step, {how})
+        compiled(x.requires_grad_()).backward()
+        fineline.save(compiled, "step.captures")
+        """)
+    project.run("""
+        from torch._dynamo.utils import counters
+        compiled, y = fineline.load("step.captures", step), x.clone().requires_grad_()
+        compiled(x.requires_grad_()).backward()
+        step(y).backward()
+        torch.testing.assert_close(x.grad, y.grad)
+        assert kinds(compiled) == ["loaded"] and not counters["inductor"]["fxgraph_cache_miss"], counters
+        assert counters["aot_autograd"]["total"] == 0, counters
+        """)
+
+
 def test_one_file_for_all_instances_and_more_captures(project: Project) -> None:
     """The options come with the file. What fits no saved program is captured, with the guard that failed as the reason, and can be saved with the rest."""
     project.write("""

@@ -24,6 +24,7 @@ from torch.compiler._cache import CacheArtifactManager
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fineline.backends.inductor import inductor
 from fineline.backends.registry import Backend
 from fineline.bytecode.asynchronous import let_pass
 from fineline.codegen.ambient_state import in_state, override_state
@@ -64,8 +65,7 @@ class NotRestored(Exception):
 # -- saving ------------------------------------------------------------------------------------------------------------------
 def artifact_of(call: GraphCall, gm: GraphModule, steps: Iterable[Step], backend: Backend, compile_graph: Callable[..., Any]) -> Artifact | None:
     """Compiles a graph again, from the caches of this process, and returns its artefact; None if the caches do not keep it."""
-    if backend.name != _CACHED or not backend.builtin or backend.kwargs or not call.compiled:
-        # With a mode or options, PyTorch sets up more around the compiled graph than the entries contain.
+    if backend.name != _CACHED or not backend.builtin or not call.compiled:
         return None
     steps = tuple(steps)
     start = next((facts for op, _, _, facts in steps if op == "ambient"), None)
@@ -73,6 +73,10 @@ def artifact_of(call: GraphCall, gm: GraphModule, steps: Iterable[Step], backend
     inputs = [facts.get(register) for register in call.registers]
     if start is None or not all([known is not None and _is_plain(known) for known in inputs]):
         return None
+    with config.patch(_changes(backend)):
+        if config.triton.cudagraphs and any([known is not None and known.device.type != "cpu" for known in inputs]):
+            # A CUDA graph is recorded around the compiled graph, and the entries do not contain it.
+            return None
     try:
         found = _compile(call, gm, [known for known in inputs if known is not None], start, compile_graph)
     except Exception as e:
@@ -81,6 +85,11 @@ def artifact_of(call: GraphCall, gm: GraphModule, steps: Iterable[Step], backend
         return None
     keys = [] if found is None else found[1].aot_autograd_artifacts
     return Artifact(keys[0], found[0]) if found is not None and len(keys) == 1 else None
+
+
+def _changes(backend: Backend) -> dict[str, object]:
+    """Returns the changes to Inductor's settings that the mode and the options of the region mean."""
+    return inductor.check_arguments(**backend.kwargs)
 
 
 def _is_plain(facts: TensorFacts) -> bool:
@@ -143,8 +152,11 @@ def _pass_text(setting: Any) -> str:
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------------
-def restore(artifact: Artifact, on: Machine) -> Callable[..., Any]:
-    """Returns the compiled graph of an artefact; raises `NotRestored` if it is for another machine or other settings, or PyTorch cannot load it."""
+def restore(artifact: Artifact, on: Machine, backend: Backend) -> Callable[..., Any]:
+    """Returns the compiled graph of an artefact; raises `NotRestored` if it is for another machine or other settings, or PyTorch cannot load it.
+
+    ``backend``: the region's, with the mode and the options that the artefact was made with.
+    """
     if on.settings != _settings():
         raise NotRestored("the settings of AOTAutograd or Inductor are not those that it was compiled with")
     if on.gpu and on.gpu != (gpu := _gpu()):
@@ -155,7 +167,8 @@ def restore(artifact: Artifact, on: Machine) -> Callable[..., Any]:
         raise NotRestored(f"it was compiled for the vector instructions {', '.join(on.usable)}, and here are {', '.join(usable) or 'none'}")
     try:
         torch.compiler.load_cache_artifacts(artifact.entries)
-        loaded = CacheCompiledArtifact._load_impl(nullcontext(), artifact.key)
+        with config.patch(_changes(backend)):
+            loaded = CacheCompiledArtifact._load_impl(nullcontext(), artifact.key)
         found: Callable[..., Any] = getattr(loaded, "_compiled_fn", loaded)
         return found
     except Exception as e:

@@ -10,6 +10,7 @@ import torch
 
 from fineline.backends.eager import as_it_is
 from fineline.backends.lock import TRACERS
+from fineline.backends.registry import Backend
 from fineline.codegen.ambient_state import in_override_state, override_state
 from fineline.codegen.programs import GraphCall
 from fineline.fx.graph_module import CapturedGraph
@@ -31,8 +32,8 @@ class Stored(NamedTuple):
     artifact: artifacts.Artifact
     machine: artifacts.Machine
 
-    def restore(self) -> Callable[..., Any]:
-        return artifacts.restore(self.artifact, self.machine)
+    def restore(self, backend: Backend) -> Callable[..., Any]:
+        return artifacts.restore(self.artifact, self.machine, backend)
 
 
 class LateGraph:
@@ -55,7 +56,7 @@ class LateGraph:
     def _compile(self, inputs: tuple) -> Callable[..., Any]:
         if self._stored is not None:
             try:
-                return TRACERS.holding(self._stored.restore)
+                return TRACERS.holding(self._stored.restore, self._graphs.backend)
             except artifacts.NotRestored as e:
                 self._graphs.note_compiled_again(str(e))
         # The classes of the tensors see none of what follows.
