@@ -38,7 +38,7 @@ class ProgramText:
 
 
 class Program:
-    """A segment's code, as a function that is made at its first run."""
+    """A segment's code, as a function that is made at its first run, or before that by `make`."""
 
     def __init__(self, text: ProgramText, constants: Mapping[str, Any]) -> None:
         self.text, self.constants = text, constants
@@ -46,11 +46,16 @@ class Program:
         self.compiled: Callable[[Callable], None] | None = None
 
     def __call__(self, *args: Any) -> Any:
+        run = self.run
+        return (self.make() if run is None else run)(*args)
+
+    def make(self) -> Callable:
+        """Makes the function, unless it is made; returns it."""
         if self.run is None:
             self.run = self._compile()
             if self.compiled is not None:
                 self.compiled(self.run)
-        return self.run(*args)
+        return self.run
 
     def _compile(self) -> Callable:
         namespace = {"math": math, **self.constants}

@@ -74,6 +74,9 @@ def _keep(
     region.reports.tell(Event("program", "FL002", f"program {region.budget.programs}", *place_of(region.fn), detail=detail))
     region.count_program(entry_point)
     region.graphs.background.begin()
+    if segment.unbound.waits:
+        # In this call, which has captured and is long: the next one is as fast as eager code.
+        segment.run.make()
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: object) -> Callable:
