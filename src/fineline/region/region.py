@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import weakref
 from collections import Counter
@@ -249,7 +250,11 @@ class Region:
         try:
             self.state.begin()
             try:
-                return CaptureSession(self, entry_point, args, kwargs).go()
+                out = CaptureSession(self, entry_point, args, kwargs).go()
+                if not self.options.wait and gc.isenabled():
+                    # Of what the capture has made, in this call: the next one is to be as fast as eager code.
+                    gc.collect(0)
+                return out
             except TracersBusy as e:
                 self.reports.note_call_once("skipped", "FL406", str(e))
             return self.run_eagerly(entry_point, args, kwargs)

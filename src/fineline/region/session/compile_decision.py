@@ -52,7 +52,7 @@ def _keep(
         compile_graph = tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
     recording = region.watch.recording
     # The writer forgets these values.
-    roots = tuple([src.value for src in writer.trace.guards.roots()]) if recording is not None else ()
+    roots = tuple([src.value for src in writer.trace.guards.roots()])
     if recording is not None:
         compile_graph = recording.timed(compile_graph)
     segment = writer.compile(compile_graph, entry_point.again(shape.kwnames), not small)
@@ -75,8 +75,9 @@ def _keep(
     region.count_program(entry_point)
     region.graphs.background.begin()
     if segment.unbound.waits:
-        # In this call, which has captured and is long: the next one is as fast as eager code.
+        # In this call, which has captured and is long: the next one is as fast as eager code. The first check of guards notes versions of dicts.
         segment.run.make()
+        entry_point.dispatcher.entries[0][2].check(roots)
 
 
 def _as_it_is(gm: GraphModule, examples: list, kinds: object) -> Callable:
