@@ -10,6 +10,7 @@ import torch._functorch.config
 from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
+from fineline.backends.registry import BACKENDS
 from fineline.saving import artifacts
 
 
@@ -27,7 +28,7 @@ class Pass(CustomGraphPass):
 def why_not(on: artifacts.Machine) -> str:
     """Returns why an artefact of another machine is not loaded here; that of this machine would only fail in PyTorch."""
     with pytest.raises(artifacts.NotRestored) as caught:
-        artifacts.restore(artifacts.Artifact("a key", b""), on)
+        artifacts.restore(artifacts.Artifact("a key", b""), on, BACKENDS.lookup("inductor"))
     return str(caught.value)
 
 
