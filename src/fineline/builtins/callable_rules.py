@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.builtins.handlers import HANDLERS
-from fineline.builtins.libraries import stand_in
+from fineline.builtins.libraries import fills_table, stand_in
 from fineline.builtins.marks import GROWING, INITIALISING, RECORDING, own_function
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE
 from fineline.identity import IdentityMap
@@ -163,7 +163,7 @@ def _of_function(fn: types.FunctionType) -> str:
         return "graph_break"
     if own_function(fn) is not None:
         return "declares"
-    if stand_in(fn) is not None:
+    if stand_in(fn) is not None or fills_table(fn):
         return "library"
     kind = callables.classify_torch(fn)
     if kind is not None and kind != "python":

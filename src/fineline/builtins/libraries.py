@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.masked import MaskedTensor
 from torch.masked import _ops as masked_ops
@@ -51,12 +52,29 @@ _STAND_INS: Mapping[tuple[str, str], Callable] = MappingProxyType(
         ("torch.distributions.distribution", "_all_true_or_runtime_assert"): all_true,
     }
 )
-NAMES = frozenset(name for _, name in _STAND_INS)
+# Functions that look up what they return for a tensor's type in a table of their library's, which the first call for a type fills.
+_FILLING = frozenset({("einops._backends", "get_backend")})
+NAMES = frozenset(name for _, name in (*_STAND_INS, *_FILLING))
+# A tensor whose type is all that these functions look at.
+_ANY_TENSOR = torch.empty(0)
 
 
 def stand_in(fn: types.FunctionType) -> Callable | None:
     """Returns the function that is captured instead of ``fn``; None if there is none."""
     return _STAND_INS.get((fn.__module__ or "", fn.__qualname__)) if fn.__qualname__ in NAMES else None
+
+
+def fills_table(fn: types.FunctionType) -> bool:
+    """Returns whether ``fn`` fills a table of its library's at its first call."""
+    return (fn.__module__ or "", fn.__qualname__) in _FILLING
+
+
+def fill_table(call: Call) -> Frame | None:
+    """Has the function fill its table before it is run through: the program is then the one of later calls, too."""
+    interp, values = call.interp, call.values()
+    if call.trace.active and len(values) == 1 and is_a(values[0], Tensor) and interp.type_of(values[0]) is Tensor:
+        interp.native(call.fn, (_ANY_TENSOR,), None)
+    return call.interpret()
 
 
 # From Python 3.13 on, a count and flags that are not given are an object of its own.

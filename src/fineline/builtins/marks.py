@@ -16,7 +16,7 @@ import torch
 
 from fineline.builtins.data_parallel import AROUND
 from fineline.builtins.distributed_tensors import distributed
-from fineline.builtins.libraries import stand_in
+from fineline.builtins.libraries import fill_table, fills_table, stand_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
 from fineline.identity import IdentitySet
@@ -76,6 +76,8 @@ def known_function(interp: Interp, fn: types.FunctionType) -> Handler | None:
     if fn.__code__ is GROWING.__code__:
         return _calls_back
     found = _BY_FUNCTION.get(fn) or collective(fn) or distributed(fn)
+    if found is None and fills_table(fn):
+        return fill_table
     return _stands_in if found is None and stand_in(fn) is not None else found
 
 
