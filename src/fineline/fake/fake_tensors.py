@@ -72,6 +72,8 @@ _TENSORIFIED = frozenset(
     [getattr(torch.ops.aten, name).Tensor for name in ("add", "sub", "mul", "div")]
     + [getattr(torch.ops.aten, name).Scalar for name in ("gt", "lt", "ge", "le", "eq", "ne")]
 )
+# What PyTorch says is the level of a tensor whose transform has ended.
+ENDED = -2
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
@@ -291,6 +293,8 @@ class Fakes:
     def twin(self, t: Tensor) -> Tensor:
         """Returns the fake of ``t``; a fake, or a tensor wrapped by a transform, is returned as it is."""
         if type(t) is FakeTensor or torch._C._functorch.is_functorch_wrapped_tensor(t):
+            if torch._C._functorch.maybe_get_level(t) == ENDED:
+                raise NotFakeable("a tensor of a transform that has ended")
             return t
         found = self._twins.get(t)
         if found is None:

@@ -163,6 +163,9 @@ class FakeBacking(Backing):
                 if interp.trace.symbols is not None:
                     interp.trace.symbols.born(result)
             return result
+        except NotFakeable as e:
+            # No example of it can be made for a backend either.
+            raise Restart("FL515", str(e)) from None
         except DATA_DEPENDENT:
             raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"{describe(fn)}'s result depends on a tensor's values") from None
         except NO_KERNEL as e:

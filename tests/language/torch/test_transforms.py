@@ -449,6 +449,59 @@ def forward_mode_in_branches(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x + 1, (x,)), jvp(torch.sin, (x,), (x,))
 
 
+# -- sizes that depend on data ---------------------------------------------------------------------------------------------------
+# The transform is called as a whole, between two graphs.
+SIGNS = [torch.tensor(signs) for signs in ([1.0, -2.0, 3.0], [-1.0, -2.0, 3.0], [1.0, 2.0, 3.0])]
+
+
+def selected(y):
+    return (y[y > 0] ** 2).sum()
+
+
+def found(y):
+    return y[torch.nonzero(y > 0).squeeze(-1)].sin()
+
+
+def distinct(y):
+    return torch.unique(y.round()).numel() * y.sum()
+
+
+def differentiated(x):
+    return grad(selected)(x * 2) + 1
+
+
+def pulled_back(x):
+    out, pull = vjp(found, x * 2)
+    return out + 1, pull(torch.ones_like(out))[0] * 2
+
+
+def pushed_forward(x):
+    return jvp(lambda y: torch.masked_select(y, y > 0) * 2, (x * 2,), (torch.ones_like(x),))
+
+
+def within_each_other(x):
+    return grad(lambda y: grad(distinct)(y * 2).sum() * selected(y))(x * 2) + 1
+
+
+DEPENDING = (differentiated, pulled_back, pushed_forward, within_each_other)
+for fn in DEPENDING:
+    table.snippet(calls=4, args=lambda place: (SIGNS[place % 3],), breaks=True, min_graphs=0, recompiles=range(4), tolerance=1e-6)(fn)
+
+
+@pytest.mark.parametrize("fn", DEPENDING)
+def test_the_graph_breaks_outside_of_the_transform(fn) -> None:
+    """At the second call, which is captured as later ones run; operators around the transform are in graphs."""
+    compiled = fineline.compile(fn, backend="eager")
+    compiled(SIGNS[0])
+    before = len(fineline.report(compiled).breaks)
+    compiled(SIGNS[1])
+    report = fineline.report(compiled)
+    places = {(event.line, event.id) for event in report.breaks[before:]}
+    line = fn.__code__.co_firstlineno + 1
+    assert (line, "FL420") in places and all([at > line for at, id in places - {(line, "FL420")}]), places
+    assert report.operators >= 2
+
+
 @table.program()
 def made_outside():
     f = vmap(grad(lambda row: row.sin().sum()))

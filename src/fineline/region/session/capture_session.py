@@ -50,8 +50,8 @@ from fineline.region.loop_merging import Way
 from fineline.region.session.break_errors import deciding_rule, named_rule, refused
 from fineline.region.session.compile_decision import keep
 from fineline.region.session.continuations import Continuations
-from fineline.region.session.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger
-from fineline.region.session.rollback import Checkpoint, amid_transforms, may_restart
+from fineline.region.session.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger, transform_call
+from fineline.region.session.rollback import Checkpoint, amid_transforms, enters_transforms, may_restart
 from fineline.region.session.segment_end import SegmentEnd
 from fineline.region.session.segment_start import Beginning, begin_at, guard_iterated, register
 from fineline.region.sharing.adoption import Offer
@@ -394,6 +394,11 @@ class CaptureSession:
     def _end_segment(self, f: Frame, graph_break: GraphBreak, place: tuple[str, int], declared: bool, offer: Offer) -> SegmentEnd | None:
         """Writes and adds the program of the segment that ends at a graph break; returns None if nothing more is captured."""
         region, interp = self.region, self.interp
+        called_at = transform_call(f) if not declared and enters_transforms(interp) else None
+        if called_at is not None and called_at not in region.lessons.eager_sites:
+            # No graph ends inside of a transform: later calls make its call, as a whole, between two graphs.
+            self._give_segment_up(NotReconstructible(f"{graph_break.reason}, inside of a transform of torch.func", called_at))
+            return None
         end = SegmentEnd(region, interp, self.ways, graph_break, place, declared)
         end.leave_storm()
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from types import CodeType
 
+import torch
 from torch import Tensor
 
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
@@ -21,6 +23,9 @@ from fineline.stacks import is_library, is_standard_library
 from fineline.tracing.lessons import EagerFunction, Lessons
 
 _SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+# The code of torch.func in Python; `functional_call`, which is there too, enters no transform.
+_TRANSFORMS = os.path.join(os.path.dirname(torch.__file__), "_functorch", "")
+_NO_TRANSFORM = "functional_call.py"
 # Errors that would only recur at the next capture.
 HOPELESS = frozenset({"FL427", "FL428"})
 
@@ -104,13 +109,32 @@ def stop_in_debugger(region: CapturingRegion, interp: Interpreter, graph_break: 
     region.reports.note(Event("eager", graph_break.error, f"{graph_break.reason}; from here on calls run eagerly", *place, detail=stack))
 
 
+def transform_call(f: Frame | None) -> tuple[CodeType, int] | None:
+    """Returns where the user's code calls the outermost transform of torch.func around ``f``; None if no call does."""
+    found = None
+    while f is not None and f.back is not None:
+        caller = f.back
+        if _is_of_transforms(f.info.code) and not _is_of_transforms(caller.info.code) and _called(caller):
+            found = caller.info.code, caller.ip - 1
+        f = caller
+    return found
+
+
+def _is_of_transforms(code: CodeType) -> bool:
+    return code.co_filename.startswith(_TRANSFORMS) and not code.co_filename.endswith(_NO_TRANSFORM)
+
+
+def _called(f: Frame) -> bool:
+    """Returns whether a frame is at a call."""
+    return f.info.instructions[f.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
+
+
 def move_out(lessons: Lessons, f: Frame | None) -> None:
     """Makes the innermost user call around ``f`` run eagerly as a whole, because the origin of a value is unknown."""
     while f is not None and f.back is not None:
         caller = f.back
         key = (caller.info.code, caller.ip - 1)
-        called = caller.info.instructions[caller.ip - 1].name in ("CALL", "CALL_FUNCTION_EX")
-        if called and key not in lessons.eager_sites and not is_own(caller.info.code):
+        if _called(caller) and key not in lessons.eager_sites and not is_own(caller.info.code):
             lessons.eager_sites.add(key)
             return
         f = caller

@@ -40,6 +40,11 @@ def amid_transforms(entry: bool) -> bool:
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0 or (not entry and forward_ad._current_level >= 0)
 
 
+def enters_transforms(interp: Interpreter) -> bool:
+    """Returns whether the segment has entered a transform of torch.func that it has not left."""
+    return bool(torch._C._functorch.get_dynamic_layer_stack_depth() > len(interp.trace.state.start.functorch_levels))
+
+
 class Checkpoint:
     """The state of PyTorch and of fineline's rules in this thread, at the start of a session's newest segment."""
 

@@ -45,7 +45,7 @@ def apply_function(call: Call) -> Frame | None:
     separate = setup is not torch.autograd.Function.setup_context
     if separate and is_a(forward, types.FunctionType):
         rest = _with_defaults(interp, forward, rest)
-    wants = torch.is_grad_enabled() and any(is_a(a, Tensor) and a.requires_grad for a in rest)
+    wants = torch.is_grad_enabled() and any(needed(rest))
     if not wants and not transformed() and not differentiated(interp) and not kwargs and is_a(forward, types.FunctionType):
         ctx = InlineContext(needed(rest))
         trace.made.add(ctx)

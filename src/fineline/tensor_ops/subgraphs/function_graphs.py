@@ -92,7 +92,9 @@ class Unasked(Context):
 
 def needed(args: Iterable[Any]) -> tuple[bool, ...]:
     """Returns the value of ``ctx.needs_input_grad``: for each argument, whether it is a tensor that requires a gradient."""
-    return tuple([is_a(a, Tensor) and a.requires_grad for a in args])
+    # The classes of the tensors see none of these reads.
+    with torch._C.DisableTorchFunction():
+        return tuple([is_a(a, Tensor) and a.requires_grad for a in args])
 
 
 class FunctionGraphs:
