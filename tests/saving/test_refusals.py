@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
 import fineline
+from fineline.saving.file import FORMAT, KEYS, versions_now
 from tests.saving.conftest import Project
 
 STEP = """
@@ -62,6 +67,20 @@ def test_a_damaged_file_is_refused(project: Project) -> None:
         fineline.load(path, torch.sin)
     except fineline.errors.BadCaptures as e:
         assert e.id == "FL221" and "No such file" in e.reason
+
+
+def test_a_file_with_a_right_hash_and_other_contents_is_refused(tmp_path: Path) -> None:
+    versions = json.dumps(versions_now()).encode()
+    path, whole = tmp_path / "step.captures", {key: [] for key in KEYS}
+    contents = {
+        "no lines": b"", "no JSON": b"a\nb\n0\n", "no objects": b"3\n[4]\n0\n", "no length": versions + b"\n{}\nmuch\n",
+        "missing keys": versions + b'\n{"entries": []}\n0\n', "cut": b"\n".join([versions, json.dumps(whole).encode(), b"9", b""]),
+    }  # fmt: skip
+    for what, body in contents.items():
+        path.write_bytes(f"fineline captures, format {FORMAT}\nsha256 {hashlib.sha256(body).hexdigest()}\n".encode() + body)
+        with pytest.raises(fineline.errors.BadCaptures) as caught:
+            fineline.load(path, torch.sin)
+        assert caught.value.id == "FL221", (what, caught.value)
 
 
 def test_other_versions_are_refused(project: Project) -> None:

@@ -18,6 +18,8 @@ from fineline import __version__
 from fineline.errors import BadCaptures
 
 FORMAT = 1
+# The keys of the document.
+KEYS = frozenset({"callable", "how", "machine", "objects", "entries"})
 _MAGIC = b"fineline captures, format "
 _SOURCE = Path(__file__).parent.parent
 
@@ -86,14 +88,17 @@ def read_file(path: Path, own: bool = False) -> Parts:
     claimed, _, body = rest.partition(b"\n")
     if claimed != b"sha256 " + hashlib.sha256(body).hexdigest().encode():
         raise BadCaptures("its contents do not have the hash in its second line: it is damaged, or was changed", id="FL221", where=str(path))
-    versions_line, document, length, artifacts = body.split(b"\n", 3)
-    versions, now = json.loads(versions_line), versions_now()
-    for name, version in now.items():
+    try:
+        versions_line, document_line, length, artifacts = body.split(b"\n", 3)
+        versions, document, size = dict(json.loads(versions_line)), dict(json.loads(document_line)), int(length)
+    except (ValueError, TypeError) as e:
+        raise BadCaptures(f"its hash is right, but it is not what fineline.save writes: {e}", id="FL221", where=str(path)) from None
+    for name, version in versions_now().items():
         if versions.get(name) != version:
             raise BadCaptures(f"it was saved with {name} {versions.get(name)}, and this is {name} {version}", id="FL222", where=str(path))
-    if len(artifacts) != int(length):
-        raise BadCaptures("its last part is cut off", id="FL221", where=str(path))
-    return Parts(versions, json.loads(document), artifacts)
+    if len(artifacts) != size or not KEYS.issubset(document):
+        raise BadCaptures("one of its parts is missing, or cut off", id="FL221", where=str(path))
+    return Parts(versions, document, artifacts)
 
 
 def _others(facts: os.stat_result) -> str:

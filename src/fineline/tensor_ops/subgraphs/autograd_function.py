@@ -6,7 +6,6 @@ import types
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fineline.bytecode.code import global_names, names_in
 from fineline.cpython import protocols
