@@ -24,6 +24,8 @@ LONGEST = 400
 IN_FOUR = (
     "ddp_buckets", "fsdp_blocks", "functional_collectives", "in_place_collectives", "tensor_parallel_layer", "ranks_that_differ",
     "dtensor_sequence_parallel", "dtensor_in_two_dimensions", "dtensor_inputs_of_other_lengths", "dtensor_embedding",
+    "ddp_static_graph", "ddp_accumulation", "ddp_unused_parameters", "ddp_state_dict", "fsdp_mixed_precision", "fsdp_no_reshard",
+    "fsdp_accumulation", "fsdp_state_dict", "dtensor_state_dict",
 )  # fmt: skip
 # How often these are captured depends on the rows that a rank has: with four processes some have none.
 BY_ROWS = ("dtensor_inputs_of_other_lengths",)

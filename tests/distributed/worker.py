@@ -21,7 +21,7 @@ from tests.distributed.programs import PROGRAMS, Run
 # Programs that torch.compile runs too. It imports for seconds, and takes seconds for each.
 RIVAL = (
     "ddp_outside", "ddp_unused_parameters", "fsdp_blocks", "functional_collectives", "tensor_parallel_layer", "dtensor_tensor_parallel",
-    "dtensor_as_parameter", "dtensor_lengths", "dtensor_parallel_loss",
+    "dtensor_as_parameter", "dtensor_lengths", "dtensor_parallel_loss", "fsdp_mixed_precision", "dtensor_sequence_parallel",
 )  # fmt: skip
 # Programs of modules that are captured on fakes too, as all others are.
 ON_FAKES = ("ddp_buckets", "ddp_buffers", "fsdp_blocks", "fsdp_mixed_precision")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 
 import pytest
 import torch
@@ -39,6 +40,33 @@ def test_export(door):
     assert any(guard.name == "x" and "size" in guard.claim for guard in guards)
     names = ["aten_graph", "decomposition_table", "tracing_mode", "constraints"]
     assert set(names) <= set(inspect.signature(fineline.export).parameters)
+
+
+def test_constant_methods(door):
+    """A method that is marked as one with a constant result is called during the export; the graph has what it gives."""
+    mark = torch._dynamo.assume_constant_result if door.kind == "torch" else fineline.assume_constant_result
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.by = 3
+
+        @mark
+        def factor(self, n):
+            return len(repr(self.by)) * self.by * n
+
+        @mark
+        def weights(self):
+            return torch.tensor([1.0, 2.0, 3.0, 4.0]) * self.by
+
+        def forward(self, x):
+            return x * self.factor(2) + self.weights()
+
+    net = Scaled()
+    gm, _ = door.export(net, X)
+    same(gm(X), net(X))
+    same(gm(X + 1), net(X + 1))
+    assert [node.target for node in gm.graph.nodes if node.op.startswith("call")][-2:] == [operator.mul, operator.add]
 
 
 def test_the_new_calling_form():

@@ -9,7 +9,7 @@ import pickle
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -62,11 +62,24 @@ def in_place(block: nn.Module, backend: Any) -> Any:
     return block
 
 
+def by_its_method(block: nn.Module, backend: Any) -> Any:
+    block.compile(backend=backend)
+    return block
+
+
 def method(block: nn.Module, backend: Any) -> Any:
     return fineline.compile(block.forward, backend=backend)
 
 
-@pytest.mark.parametrize("how", [whole, in_place, method])
+@pytest.fixture
+def pytorchs_names() -> Iterator[None]:
+    fineline.install()
+    yield
+    fineline.uninstall()
+
+
+@pytest.mark.usefixtures("pytorchs_names")
+@pytest.mark.parametrize("how", [whole, in_place, by_its_method, method])
 def test_twelve_blocks_are_captured_once(how: Callable) -> None:
     blocks, x, count = [Block() for _ in range(12)], torch.randn(2, 3, 8), Counter()
     plain = copy.deepcopy(blocks)

@@ -156,6 +156,21 @@ def test_mark_unbacked(door):
     assert __file__ in str(caught.value)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_unbacked_sizes_that_begin_with_0_and_1(door, first):
+    """One program serves all sizes, also if it was captured where PyTorch takes sizes for constants."""
+    mark, layer = marks(door).mark_unbacked, torch.nn.Linear(4, 4)
+
+    def joined(x):
+        return torch.cat([x, x * 2]).reshape(-1, 2, 4).sum(1) + layer(x)
+
+    def counted(x):
+        return layer(x).relu().sum(0), x.shape[0] + 1
+
+    for fn in (joined, counted):
+        assert captures(door, fn, [rows(first, mark, 0), rows(3), rows(0), rows(1), rows(5)]) == 1
+
+
 @pytest.mark.parametrize("name", ["mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked"])
 def test_negative_and_out_of_range(door, name):
     """`mark_dynamic(t, index, *, min=None, max=None)`, `maybe_mark_dynamic`, `mark_static(t, index=None)`, `mark_unbacked`:

@@ -14,6 +14,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -798,6 +799,14 @@ def test_bad_protocol(cls: Any, twin: str) -> None:
     made = Table()
     made.program(args=lambda place: (t(place),), min_graphs=0, breaks=True)(make)
     check(made.programs[0], twin)
+
+
+def test_a_class_that_cannot_be_put_together_is_told() -> None:
+    compiled, x = fineline.compile(lambda x: x.cos() + 1, backend="eager"), NoUnflatten(t(0), t(1))
+    for _ in range(2):
+        compiled(x)
+    breaks = fineline.report(compiled).breaks
+    assert breaks and {event.id for event in breaks} == {"FL504"} and all(["NoUnflatten" in event.reason for event in breaks])
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
