@@ -127,6 +127,10 @@ class NotFakeable(Exception):
     """A tensor cannot have a fake."""
 
 
+class TransformEnded(NotFakeable):
+    """Raised for a tensor of a transform that has ended. No backend can get an example of it either."""
+
+
 class Drawing(FakeTensorMode):
     """A fake mode that records whether an operator would have drawn random numbers, or written into a tensor.
 
@@ -294,7 +298,7 @@ class Fakes:
         """Returns the fake of ``t``; a fake, or a tensor wrapped by a transform, is returned as it is."""
         if type(t) is FakeTensor or torch._C._functorch.is_functorch_wrapped_tensor(t):
             if torch._C._functorch.maybe_get_level(t) == ENDED:
-                raise NotFakeable("a tensor of a transform that has ended")
+                raise TransformEnded("a tensor of a transform that has ended")
             return t
         found = self._twins.get(t)
         if found is None:

@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fineline.backends.lock import TRACERS
 from fineline.bytecode.asynchronous import let_pass
-from fineline.fake.fake_tensors import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, Fakes, NotFakeable, Rows, unsymbolic
+from fineline.fake.fake_tensors import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, Fakes, NotFakeable, Rows, TransformEnded, unsymbolic
 from fineline.frames.frame import covered
 from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.kinds import is_a
@@ -163,8 +163,7 @@ class FakeBacking(Backing):
                 if interp.trace.symbols is not None:
                     interp.trace.symbols.born(result)
             return result
-        except NotFakeable as e:
-            # No example of it can be made for a backend either.
+        except TransformEnded as e:
             raise Restart("FL515", str(e)) from None
         except DATA_DEPENDENT:
             raise GraphBreak(fn, tuple(args), kwargs, "FL508", f"{describe(fn)}'s result depends on a tensor's values") from None
