@@ -322,7 +322,8 @@ def numbers_of_objects() -> Any:
     return fn, held
 
 
-@table.snippet(args=lambda place: (t(place), Held()), breaks=True)
+# Not steady: a new object may lie where one of an earlier call has been, and then its number has not changed.
+@table.snippet(args=lambda place: (t(place), Held()), breaks=True, steady=False)
 def numbers_of_arguments(x, held):
     new = Held()
     return x * 2, id(held) == id(new), id(new) == id(new), id(x) == id(held)
