@@ -2,8 +2,8 @@
 
     python -m benchmarks.waiting [--models bert,gpt,llama,t5] [--rounds 5] [--calls 10]
 
-A row shows the first call, which captures, the second, which writes the program, and the median and the slowest of the others, all while
-Inductor compiles in the background; then the seconds until it is done. Numbers are medians over the rounds, each with a fresh instance.
+A row shows the first call, after which the capture begins in the background, the second, and the median and the slowest of the others, all
+while a thread captures and Inductor compiles; then the seconds until that is done. Numbers are medians over the rounds, each with a fresh instance.
 Eager calls run just before, on the same instance, while nothing compiles.
 """
 

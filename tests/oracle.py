@@ -52,6 +52,8 @@ TWINS: dict[str, dict[str, Any]] = {
     "counted": {},  # as under explain: the operators that ran, by what became of them, are those that run eagerly
     # As under `fineline run --explain`, which hears of all calls and operators; and guards evaluated in Python.
     "reported": {"evaluator": "reference"},
+    # Calls are captured in a thread after they have run eagerly, which must leave nothing behind; here each call waits for that.
+    "beside": {"wait": False},
 }
 EXACT = {"captured"}  # where graphs are counted
 CHOICES = {"fast": ["captured"], "all": list(TWINS)}
@@ -181,7 +183,21 @@ def compiler_for(twin: str, probe: Probe, own: dict[str, Any] | None = None) -> 
         return lambda fn: tallied(fineline.compile(fn, backend=probe, options=options, **how), probe.tally)
     if twin == "reported":
         return lambda fn: reported(functools.partial(fineline.compile, fn, backend=probe, options=options, **how))
+    if twin == "beside":
+        return lambda fn: then(fineline.compile(fn, backend=probe, options=options, **how), fineline.wait)
     return lambda fn: fineline.compile(fn, backend=probe, options=options, **how)
+
+
+def then(compiled: Any, wait: Callable[[], object]) -> Callable[..., Any]:
+    """Calls what is compiled, and then waits."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return compiled(*args, **kwargs)
+        finally:
+            wait()
+
+    return call
 
 
 def or_eagerly(fn: Any, compiled: Any) -> Callable[..., Any]:
@@ -559,7 +575,7 @@ def count(program: Program, twin: str, calls: list[Observation], probe: Probe) -
     counted = twin in EXACT or twin == "dynamo"
     if real < program.min_graphs and counted:
         found.append(f"{real} graphs with an operator, at least {program.min_graphs} expected: nothing was captured?")
-    if twin == "limit1":
+    if twin in ("limit1", "beside"):
         return found
     if twin != "borders":
         captures = sum(call.compiled > 0 for call in calls)

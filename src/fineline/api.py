@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, 
 from torch import nn
 
 from fineline.backends.registry import Backend, Registered, lookup_backend
-from fineline.background.queue import QUEUE
+from fineline.background.queue import CAPTURES, QUEUE
 from fineline.errors import BadArgument
 from fineline.guards.native_core import CORE
 from fineline.import_thread import LateModule
@@ -239,10 +239,14 @@ def regions() -> list[Region]:
 
 
 def wait(timeout: float | None = None) -> bool:
-    """Waits for the graphs that are compiled in the background; returns whether none is left. ``timeout``: at most so many seconds."""
+    """Waits for what is captured and compiled in the background; returns whether nothing is left. ``timeout``: at most so many seconds.
+
+    Raises `BadArgument` (FL200) for a timeout that is no number of seconds.
+    """
     if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not timeout >= 0):
         raise BadArgument(f"timeout is a number of seconds, or None, not {timeout!r}")
-    return QUEUE.wait(timeout)
+    ends = None if timeout is None else time.monotonic() + timeout
+    return CAPTURES.wait(timeout) and QUEUE.wait(ends and max(ends - time.monotonic(), 0))
 
 
 def reset() -> None:

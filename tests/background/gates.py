@@ -6,8 +6,17 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from fineline.background.queue import CAPTURES
+
 # Seconds after which a test is wrong.
 LONGEST = 60.0
+
+
+def captured(compiled: Callable[..., Any], *args: Any) -> Any:
+    """Calls ``compiled``, and waits until the call is captured, but not for its graph; returns the result of the call."""
+    out = compiled(*args)
+    assert CAPTURES.wait(LONGEST)
+    return out
 
 
 class Gate:

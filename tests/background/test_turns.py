@@ -123,3 +123,15 @@ def test_the_turns_end_with_the_block(fails):
     except Failed:
         pass
     assert sys.getprofile() is None
+
+
+def test_a_call_in_a_call(monkeypatch):
+    monkeypatch.setattr(turns, "PAUSE", LONG)
+    with running(Compiler()) as compiler:
+        with compiler.turns.call():
+            with compiler.turns.call():
+                pass
+            # It ends what it is at.
+            compiler.steps(0.1)
+            assert not compiler.steps(0.2)
+        assert compiler.steps(LONG)

@@ -11,15 +11,8 @@ import torch
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
 from fineline.torch_facts.distributed_tensors import parallel_losses, set_parallel_losses
-from fineline.torch_facts.thread_state import SETTERS, hidden_states, put_back_hidden
+from fineline.torch_facts.thread_state import OF_PROCESS, SETTERS, hidden_in_process, hidden_states, put_back_hidden, put_back_in_thread
 
-# The facts that all threads of a process share. A thread that compiles must not set them, because user code runs at the same time.
-OF_PROCESS = frozenset(
-    {
-        "default_dtype", "deterministic", "deterministic_warn_only", "deterministic_fill", "sdp_flash", "sdp_mem_efficient", "sdp_math", "sdp_cudnn",
-        "sdp_overrideable", "sdp_math_reduction", "sdp_order", "cudnn", "mkldnn", "threads", "matmul_precision_cuda", "matmul_precision_cpu",
-    }
-)  # fmt: skip
 # Facts that matter to captures only. A thread of fineline's own has no function modes: a backend sees none either.
 _OF_CAPTURES = frozenset({"rules_of_process", "rules_of_thread", "torch_function_modes", "multithreading"})
 
@@ -43,7 +36,9 @@ class GraphState(NamedTuple):
     def process_agrees(self) -> bool:
         """Returns whether the state that all threads share is the graph's."""
         now = AMBIENT.now()
-        return all([getattr(now, name) == getattr(self.facts, name) for name in OF_PROCESS]) and parallel_losses() == self.losses
+        if hidden_in_process(hidden_states()) != hidden_in_process(self.hidden) or parallel_losses() != self.losses:
+            return False
+        return all([getattr(now, name) == getattr(self.facts, name) for name in OF_PROCESS])
 
     @contextmanager
     def in_this_thread(self) -> Iterator[None]:
@@ -57,7 +52,7 @@ class GraphState(NamedTuple):
             if self.facts.default_device != before.default_device:
                 stack.enter_context(torch.device(self.facts.default_device))
             try:
-                put_back_hidden(self.hidden)
+                put_back_in_thread(self.hidden)
                 for name, set_ in SETTERS.items():
                     if name not in OF_PROCESS and getattr(AMBIENT.now(), name) != getattr(self.facts, name):
                         set_(getattr(self.facts, name))
@@ -65,7 +60,7 @@ class GraphState(NamedTuple):
                     raise OtherState
                 yield
             finally:
-                put_back_hidden(hidden)
+                put_back_in_thread(hidden)
                 for name, set_ in SETTERS.items():
                     if name not in OF_PROCESS and getattr(AMBIENT.now(), name) != getattr(before, name):
                         set_(getattr(before, name))
@@ -76,6 +71,7 @@ class GraphState(NamedTuple):
     def in_this_process(self) -> Iterator[None]:
         """Sets the state in a process that runs nothing else; raises `OtherState` if that is not possible."""
         facts = self.facts
+        put_back_hidden(self.hidden)
         torch.set_num_threads(facts.threads)
         set_parallel_losses(self.losses)
         torch.set_default_dtype(facts.default_dtype)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
+from fineline.background.capture_queue import CaptureQueue, Stopped
 from fineline.background.graph_job import GraphJob, Outcome
 from fineline.background.turns import Turns
 from fineline.import_thread import LateModule
@@ -37,10 +38,6 @@ LAST = 5.0
 Report = Callable[[str, str], AbstractContextManager[None]]
 
 
-class Stopped(BaseException):
-    """Ends a compiler, because the interpreter ends."""
-
-
 class CompileQueue:
     """The jobs of the process. Its thread is started at the first job."""
 
@@ -60,6 +57,8 @@ class CompileQueue:
         self._changed = threading.Condition()
         self._jobs: deque[GraphJob] = deque()
         self._running: GraphJob | None = None
+        # How many blocks let no job begin.
+        self._held = 0
         # Whether a compiler runs in the thread, and not only imports.
         self._compiles = False
         self._thread: threading.Thread | None = None
@@ -102,7 +101,13 @@ class CompileQueue:
     def held(self) -> Iterator[None]:
         """Lets the thread begin with no job in the block."""
         with self._changed:
+            self._held += 1
+        try:
             yield
+        finally:
+            with self._changed:
+                self._held -= 1
+                self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no job is left, or for ``timeout`` seconds; returns whether none is left."""
@@ -144,7 +149,7 @@ class CompileQueue:
         """Returns the next job that a program waits for; None if the thread is to end."""
         with self._changed:
             while not self._ends:
-                while self._jobs:
+                while self._jobs and not self._held:
                     job = self._jobs.popleft()
                     if job.is_wanted:
                         self._running = job
@@ -197,3 +202,5 @@ def _terminal_report() -> Report:
 
 
 QUEUE = CompileQueue()
+CAPTURES = CaptureQueue(QUEUE.turns)
+"""Their captures queue graphs in the other queue."""

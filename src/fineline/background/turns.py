@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from types import FrameType
 
-# Seconds that the thread lets calls run, and that it then works beside them: a fifth of the time. A call that is shorter than a pause rarely
+# Seconds that the thread lets calls run, and that it then works beside them: a twelfth of the time. A call that is shorter than a pause rarely
 # meets a turn. The pause has an end because a call may wait for a lock that the thread holds, such as that of an import.
-PAUSE, TURN = 0.016, 0.004
+PAUSE, TURN = 0.016, 0.0015
 # Seconds after which the thread looks again.
-LOOK = 0.0005
+LOOK = 0.002
 
 
 class Turns:
@@ -22,39 +22,73 @@ class Turns:
     def __init__(self) -> None:
         # The threads that run calls. Adding and discarding are single steps, so that a call takes no lock.
         self._calling: set[int] = set()
-        self._turn_ends = 0.0
 
     def forget(self) -> None:
         """Forgets the calls, in a forked child: it has one thread."""
         self._calling.clear()
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Lets the block run as a call, beside which the compiler's thread takes turns."""
-        thread = threading.get_ident()
-        self._calling.add(thread)
-        try:
-            yield
-        finally:
-            self._calling.discard(thread)
+    def call(self) -> RunningCall:
+        """Lets a block run as a call, beside which the background's threads take turns."""
+        return RunningCall(self._calling)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Has this thread take turns in the block, at each function that it enters or leaves."""
+        with self.turn().everywhere():
+            yield
+
+    def turn(self) -> Turn:
+        """Returns the turns of one thread, which takes them where it says so."""
+        return Turn(self._calling)
+
+
+class RunningCall:
+    """A block that is a call. No generator, which would set the traceback of the call's exception once more, and a class may see that."""
+
+    __slots__ = ("_calling", "_outer", "_thread")
+
+    def __init__(self, calling: set[int]) -> None:
+        self._calling, self._thread = calling, threading.get_ident()
+
+    def __enter__(self) -> None:
+        # Whether the thread is in another call around this one, which goes on after it.
+        self._outer = self._thread in self._calling
+        self._calling.add(self._thread)
+
+    def __exit__(self, *_: object) -> None:
+        if not self._outer:
+            self._calling.discard(self._thread)
+
+
+class Turn:
+    """The turns of one thread of the background. ``calling``: the threads that run calls."""
+
+    __slots__ = ("_calling", "_ends")
+
+    def __init__(self, calling: Set[int]) -> None:
+        self._calling, self._ends = calling, 0.0
+
+    @contextmanager
+    def everywhere(self) -> Iterator[None]:
+        """Takes turns in the block, at each function that this thread enters or leaves. A profile function changes how C calls overrides of operators."""
         if sys.getprofile() is not None:
             # A profiler that the user has set for all threads.
             yield
             return
-        sys.setprofile(self._look)
+        sys.setprofile(self._profile)
         try:
             yield
         finally:
             sys.setprofile(None)
 
-    def _look(self, frame: FrameType, event: str, argument: object) -> None:
-        if not self._calling or time.monotonic() < self._turn_ends:
+    def _profile(self, frame: FrameType, event: str, argument: object) -> None:
+        self.take()
+
+    def take(self) -> None:
+        """Waits for the next turn, if this one is over and a call runs."""
+        if not self._calling or time.monotonic() < self._ends:
             return
         pause_ends = time.monotonic() + PAUSE
         while self._calling and time.monotonic() < pause_ends:
             time.sleep(LOOK)
-        self._turn_ends = time.monotonic() + TURN
+        self._ends = time.monotonic() + TURN

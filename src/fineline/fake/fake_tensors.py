@@ -291,8 +291,10 @@ class Fakes:
             self.mode.unkept, self.mode.cache_enabled = UNKEPT, False
 
     def close(self) -> None:
-        """Drops the callbacks; after this, no new fakes can be made."""
+        """Drops the callbacks and the user's tensors: what decides about a refused graph lives until the graph is compiled. No new fakes can be made."""
         del self.context, self.bind
+        self._twins.clear()
+        self._reals.clear()
 
     def twin(self, t: Tensor) -> Tensor:
         """Returns the fake of ``t``; a fake, or a tensor wrapped by a transform, is returned as it is."""

@@ -126,6 +126,14 @@ class Restart(BaseException):
         self.error, self.text, self.again, self.draws = error, text, again, draws
 
 
+class CaptureEnded(Exception):
+    """A capture in a thread of its own cannot go on, for the reason ``text``; ``error`` is its id."""
+
+    def __init__(self, error: str, text: str) -> None:
+        super().__init__(text)
+        self.error, self.text = error, text
+
+
 class NotCapturable(BaseException):
     """The code of a sub-graph has an effect outside, or does something that no graph can contain.
 

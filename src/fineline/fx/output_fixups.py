@@ -130,7 +130,11 @@ def hides_class_of(cls: type[Tensor]) -> bool:
 
 def as_plain(t: Tensor) -> Tensor:
     """Returns ``t`` as a graph gets it: modes of AOTAutograd refuse tensors of other classes, even where these see no operators (torch 2.13)."""
-    return t.as_subclass(Tensor) if hides_class(t) and overrides_only_functions(type(t)) else t
+    if not hides_class(t) or not overrides_only_functions(type(t)):
+        return t
+    # Of one that has been written into through a view, C brings the history up to date, which the class would see.
+    with torch._C.DisableTorchFunction():
+        return t.as_subclass(Tensor)
 
 
 def overrides_only_functions(cls: type[Tensor]) -> bool:

@@ -128,6 +128,8 @@ class Interpreter:
             call = self.eager.call_out(fn, args, kwargs)
             if call is not None:
                 return self.finish(f, self.native(call, (), None), then)
+        if self.limits.turn is not None:
+            self.limits.turn.take()
         code = fn.__code__
         info = CODES[code]
         if code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):

@@ -47,6 +47,7 @@ from fineline.objects.type_info import (
     TypeInfo,
     dict_of,
     raw_lookup,
+    space_of,
     type_info,
 )
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
@@ -294,6 +295,8 @@ def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then
         return NEXT
     trace = interp.trace
     d = dict_of(obj, info)
+    if trace.namespaces.shadows is not None:
+        trace.expose(d)
     if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
         trace.made.add(d)
         trace.namespaces.owners[d] = obj
@@ -336,6 +339,8 @@ def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, t
     trace = interp.trace
     # The most frequent read: it saves the calls of `dict_of` and, for a result on the stack, of `finish`.
     d = obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
+    if trace.namespaces.shadows is not None:
+        d = trace.namespaces.shadows.get(d, d)
     src = trace.dict_source(obj, d)
     value = d.get(name, MISSING)
     if value is not MISSING:
@@ -367,7 +372,7 @@ def in_module(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, the
     if not info.is_module:
         return NEXT
     trace = interp.trace
-    d = dict_of(obj, info)
+    d = space_of(trace, obj, info)
     # `in_instance` has read and guarded this dict before.
     src = trace.sources.get(d)
     for table in ("_parameters", "_buffers", "_modules"):
@@ -671,7 +676,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
             kind, descr = entry if entry is not None else info.look(trace, name)
             if kind == METHOD or (kind == C_OTHER and type(descr) is types.MethodDescriptorType):
                 if info.has_dict:
-                    d = dict_of(obj, info)
+                    d = space_of(trace, obj, info)
                     if name in d:
                         f.stack.append(NULL)
                         return load_attr(interp, f, obj, name)

@@ -28,10 +28,10 @@ from fineline.objects.type_info import (
     PY_DATA,
     PY_OTHER,
     TypeInfo,
-    dict_of,
     forget_attribute,
     in_python,
     raw_lookup,
+    space_of,
     type_info,
 )
 from fineline.symbolic.arithmetic import SYMBOLIC
@@ -179,9 +179,10 @@ def set_in_instance(interp: Interp, f: Frame, obj: Any, name: str, value: Any, i
     if not info.has_dict:
         return NEXT
     trace = interp.trace
-    d = dict_of(obj, info)
+    d = space_of(trace, obj, info)
     src = trace.dict_source(obj, d)
     if src is not None:
+        d = trace.writable(obj, d, src)
         trace.mutations.note(d, src, name)
         trace.namespaces.forget_globals(d)
     d[name] = value
@@ -279,7 +280,7 @@ def delete_eagerly(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo
 def delete_in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, kind: int, descr: Any) -> Loaded:
     """Deletes from the instance's dict."""
     trace = interp.trace
-    d = dict_of(obj, info)
+    d = space_of(trace, obj, info)
     src = trace.dict_source(obj, d)
     if name not in d:
         if src is not None:
@@ -287,6 +288,7 @@ def delete_in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: Type
         return NEXT
     if src is not None:
         trace.guard_presence(d, src, name)
+        d = trace.writable(obj, d, src)
         trace.mutations.note(d, src, name)
         trace.namespaces.forget_globals(d)
     del d[name]

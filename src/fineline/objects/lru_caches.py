@@ -103,6 +103,7 @@ def call_cached(call: Call) -> Frame | None:
             # After the entry is added, another program without a graph break is captured.
             trace.guards.check(trace.pin(entry.cache, f"{fn.__name__}.cache"), "absent", entry.key, ("absent", entry.key))
             raise graph_break
+        trace.mutations.note_cached(fn, entry.key)
         try:
             result = fn(*args, **kwargs)
         except Exception:
@@ -114,7 +115,8 @@ def call_cached(call: Call) -> Frame | None:
     elif interp.backing.real and not again:
         fn(*args, **kwargs)
     if interp.backing.real or again or not held:
-        trace.mutations.cached.append((fn, entry.key))
+        if held:
+            trace.mutations.note_cached(fn, entry.key)
         if not interp.backing.real:
             caller = trace.pin(_Later(fn), fn.__name__).value
     result = entry.__get__(fn, LRU_TYPE)

@@ -237,6 +237,12 @@ def dict_of(obj: Any, info: TypeInfo) -> dict:
     return obj.__dict__ if info.generic else object.__getattribute__(obj, "__dict__")
 
 
+def space_of(trace: SegmentTrace, obj: Any, info: TypeInfo) -> dict:
+    """Returns the dict from which the capture reads the attributes of ``obj``: its own, or what stands for it."""
+    d = dict_of(obj, info)
+    return d if trace.namespaces.shadows is None else trace.namespaces.shadows.get(d, d)
+
+
 def special_method(trace: SegmentTrace, t: type, name: str) -> Any:
     """Returns the attribute ``name`` of a class and its bases, MISSING if there is none; guarded while a segment is captured."""
     if not trace.active:

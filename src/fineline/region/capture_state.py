@@ -7,6 +7,44 @@ import threading
 import weakref
 from typing import Any
 
+from fineline.background.capture_queue import CaptureJob
+
+# How often a capture is tried in the background while the user's code changes what it reads. The next one waits.
+MOST_TRIES = 3
+
+
+class BackgroundCapture:
+    """The capture in the background that is planned or under way, and those that were in vain."""
+
+    def __init__(self) -> None:
+        self._job: CaptureJob | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        # The tries that were in vain; and whether only a call that waits can be captured, because its code has effects or graph breaks.
+        self._tries, self._waits = 0, False
+
+    @property
+    def is_pending(self) -> bool:
+        """Returns whether a capture is planned or under way: until it ends, calls that fit no program run eagerly."""
+        return self._job is not None
+
+    @property
+    def may_succeed(self) -> bool:
+        """Returns whether another try may succeed."""
+        return not self._waits and self._tries < MOST_TRIES
+
+    def begin(self, job: CaptureJob) -> None:
+        self._job = job
+
+    def end(self) -> None:
+        self._job = None
+
+    def fail(self, for_good: bool) -> None:
+        """Notes that a try was in vain. ``for_good``: whether others would be, too."""
+        self._tries += 1
+        self._waits = for_good
+
 
 class CaptureState:
     """One thread at a time captures calls of a region; other threads run theirs eagerly meanwhile."""
@@ -19,6 +57,7 @@ class CaptureState:
         self._interrupt: BaseException | None = None
         # Calls that the user's caches have counted in an attempt that restarts; the next attempt does not make them again.
         self._cached_calls: list[tuple[Any, Any]] = []
+        self.background = BackgroundCapture()
         _ALL.add(self)
 
     # -- the lock ------------------------------------------------------------------------------------------------------

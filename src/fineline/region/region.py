@@ -28,6 +28,8 @@ from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
 from fineline.policy.stance import STANCES
+from fineline.region import background_capture
+from fineline.region.background_capture import Planned
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
 from fineline.region.capture_state import CaptureState
 from fineline.region.descriptions import describe_program, name_of
@@ -126,6 +128,7 @@ class Region:
             self.reports.forget()
             self.graphs.forget()
             self.stances.forget()
+            self.state.background.forget()
             self.run_frame.forget()
             self.lessons.forget_sites()
 
@@ -200,7 +203,15 @@ class Region:
         try:
             self.state.try_lock(locked)
             if locked[0]:
-                return self._capture_alone(entry_point, args, kwargs)
+                out = self._capture_alone(entry_point, args, kwargs)
+                if type(out) is not Planned:
+                    return out
+                # It runs when other threads may capture again.
+                self.state.unlock()
+                locked[0] = False
+                return background_capture.run(self, out, args, kwargs)
+            if self.state.background.is_pending and entry_point is self.entry:
+                return background_capture.run(self, Planned(), args, kwargs)
             self.reports.note_call_once("skipped", "FL406", "another thread captures a call of this region")
             return self.run_eagerly(entry_point, args, kwargs)
         finally:
@@ -217,11 +228,13 @@ class Region:
             run = entry_point.hit(args, kwargs)
             if run is not None:
                 return run()
+        if first and self.state.background.is_pending:
+            return Planned()
         if not first and (None in SCOPE.blocks or watching()):
             entry_point.run_eagerly_after()
         if self.options.renew():
             self.entry_points.follow_option()
-        if TRACERS.is_held_in_background and not self.options.wait:
+        if TRACERS.is_held_in_background and not self.options.wait and not (first and self._goes_to_background()):
             # The tracers of a compiler in a thread change what this capture would see, and it would have to wait for them.
             self.reports.note_call_once("skipped", "FL406", "a compiler runs in a thread of the background; a later call is captured")
             return self.run_eagerly(entry_point, args, kwargs)
@@ -246,6 +259,8 @@ class Region:
             self._report_recompile(entry_point, args, kwargs)
         if first and hooks_active():
             return self._capture_under_hooks(args, kwargs)
+        if first and self._goes_to_background():
+            return background_capture.plan(self, args, kwargs)
         before = self.state.thread
         try:
             self.state.begin()
@@ -261,6 +276,13 @@ class Region:
         finally:
             # Not in a method: at its first instruction an exception from outside may arrive.
             self.state.thread = before
+
+    def _goes_to_background(self) -> bool:
+        """Returns whether a call is captured in the background: nothing observes the capture, and no call has to compile its graph."""
+        own = self.options
+        if own.wait or own.shadow or self.ranks is not None or self.watch is not UNWATCHED or self.state.thread is not None:
+            return False
+        return background_capture.is_possible(self)
 
     def _capture_under_hooks(self, args: tuple, kwargs: dict) -> Any:
         """Captures a call under hooks on saved tensors as a trial, and then runs the program; without one, runs the call eagerly."""
@@ -298,7 +320,7 @@ class Region:
     @property
     def is_ready(self) -> bool:
         """Returns whether it has programs, and each runs the backend's code, or will run it from its next call on."""
-        return bool(self.entry.segments) and self.graphs.background.are_done
+        return bool(self.entry.segments) and not self.state.background.is_pending and self.graphs.background.are_done
 
     def once(self, args: tuple, kwargs: dict) -> None:
         """Captures one call and undoes it; only the output of the region's ``writer`` remains."""

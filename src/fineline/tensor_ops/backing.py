@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fineline.backends.lock import TRACERS
+from fineline.background.turns import Turn
 from fineline.bytecode.asynchronous import let_pass
 from fineline.fake.fake_tensors import DATA_DEPENDENT, NO_KERNEL, QUANTIZING, Fakes, NotFakeable, Rows, TransformEnded, unsymbolic
 from fineline.frames.frame import covered
@@ -135,10 +136,11 @@ class LiveBacking(Backing):
 class FakeBacking(Backing):
     """The backing of a capture on fakes: tensors have no numbers, sizes may be symbols, and no effect happens before the program runs."""
 
-    __slots__ = ("_fakes", "may_be_symbolic", "real", "restartable", "switches")
+    __slots__ = ("_fakes", "_turn", "may_be_symbolic", "real", "restartable", "switches")
 
-    def __init__(self, fakes: Fakes, restartable: bool = False) -> None:
-        self._fakes = fakes
+    def __init__(self, fakes: Fakes, restartable: bool = False, turn: Turn | None = None) -> None:
+        """``turn``: those of a thread that captures beside calls, which it takes before each operator."""
+        self._fakes, self._turn = fakes, turn
         self.real, self.may_be_symbolic = False, True
         self.switches, self.restartable = False, restartable
 
@@ -153,6 +155,8 @@ class FakeBacking(Backing):
             raise _unfaked(fn, args, kwargs, "does not run on fake tensors")
         if name.partition(".")[0] in QUANTIZING:
             raise _unfaked(fn, args, kwargs, "gives a quantized tensor, which no fake tensor stands for")
+        if self._turn is not None:
+            self._turn.take()
         interp.eager.computing = True
         try:
             result = self._fakes.run(form or FAKE_FORMS.get(fn, fn), args, kwargs)
@@ -231,7 +235,7 @@ class FakeBacking(Backing):
         return self._fakes.mode.moved
 
     def inner(self) -> FakeBacking:
-        return FakeBacking(self._fakes)
+        return FakeBacking(self._fakes, turn=self._turn)
 
     def hold(self, fn: Callable[[], Any]) -> Any:
         """Calls ``fn`` under the lock of PyTorch's tracers, which fakes need."""

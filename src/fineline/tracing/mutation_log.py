@@ -403,6 +403,14 @@ class MutationLog:
         """Returns the number of writes so far to objects from before the segment, and to context variables."""
         return len(self.written) + len(self.slots) + len(self.settings)
 
+    def note_hook(self, made: Registration) -> None:
+        """Notes that a hook on a tensor is registered."""
+        self.hooks.add(made)
+
+    def note_cached(self, fn: Any, key: Any) -> None:
+        """Notes a call of a cached function that is really made: no attempt after this one makes it again."""
+        self.cached.append((fn, key))
+
     def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
         """Notes a hit in the cache of a function, because the cache counts hits and their order."""
         self.hits.append((fn, args, kwargs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 from fineline.identity import AddressMap, AddressSet, IdentityMap
 from fineline.torch_facts.wrapper_subclasses import KnownParts
@@ -12,13 +12,15 @@ from fineline.torch_facts.wrapper_subclasses import KnownParts
 class Namespaces:
     """The results of name lookups in one segment, so that each name is guarded once."""
 
-    __slots__ = ("bound", "global_values", "owners", "types")
+    __slots__ = ("bound", "global_values", "owners", "shadows", "types")
 
     def __init__(self) -> None:
         # Namespaces: the globals that have been read in each. Running code keeps its namespace alive, and one other has a source.
         self.global_values: AddressMap[dict[str, Any]] = AddressMap()
         # Instance dicts of objects created in the segment: the owner of each, which this table keeps alive with its dict.
         self.owners: AddressMap[Any] = AddressMap()
+        # In a capture beside the user's code: what stands for the dicts of instances that it has written to. The sources keep these alive.
+        self.shadows: AddressMap[dict] | None = None
         # Classes: the names that have been looked up on each.
         self.types: dict[type, Any] = {}
         # Callables that C descriptors returned: the descriptor, the object, its class.
@@ -61,6 +63,15 @@ class SegmentFunctions:
         self.pure.clear()
 
 
+class Guarded(Protocol):
+    """A set of containers whose whole contents are guarded."""
+
+    def __contains__(self, container: object, /) -> bool: ...
+    def add(self, container: object, /) -> None: ...
+    def update(self, containers: Any, /) -> None: ...
+    def clear(self) -> None: ...
+
+
 class GuardedContainers:
     """The guards of one segment on containers as wholes, in addition to those on the items that the code has read."""
 
@@ -68,7 +79,7 @@ class GuardedContainers:
 
     def __init__(self) -> None:
         # Containers whose whole contents are guarded; their sources keep them alive.
-        self.expanded = AddressSet()
+        self.expanded: Guarded = AddressSet()
         # Sets in which objects are looked up by identity. Each `Lookups` checks that it belongs to the set now at its address.
         self.lookups: AddressMap[Any] = AddressMap()
         # Dicts in which objects are looked up by identity; one `Keys` may serve several dicts.
@@ -76,9 +87,9 @@ class GuardedContainers:
         # Tensors that consist of other tensors.
         self.wrappers = KnownParts()
 
-    def guard_again(self) -> AddressSet:
+    def guard_again(self) -> Guarded:
         """Makes the code that runs next guard all containers that it reads, even those guarded before; returns the guarded containers."""
-        before, self.expanded = self.expanded, AddressSet()
+        before, self.expanded = self.expanded, type(self.expanded)()
         return before
 
     def clear(self) -> None:

@@ -61,7 +61,7 @@ from fineline.tracing.mutation_log import MutationLog
 from fineline.tracing.plain_values import DEFERRED, LAZY, PINNED, PLAIN_TENSORS, SINGLETONS, UNSYMBOLIC, VALUES, hashes_plainly, is_value
 from fineline.tracing.recreated_classes import SegmentClasses
 from fineline.tracing.segment_state import SegmentState
-from fineline.tracing.segment_tables import GuardedContainers, Namespaces, SegmentFunctions
+from fineline.tracing.segment_tables import Guarded, GuardedContainers, Namespaces, SegmentFunctions
 
 # The dtypes that operators take for Python's own types.
 DTYPES = types.MappingProxyType({bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128})
@@ -463,6 +463,13 @@ class SegmentTrace:
                 self.guards.check(self.guards.access(owner, "dict", None, d), "same", src.reg)
         return src
 
+    def expose(self, d: dict) -> None:
+        """Notes that code gets the dict of an instance itself."""
+
+    def writable(self, obj: Any, d: dict, src: Source) -> dict:
+        """Returns the dict of ``obj``, from before the segment, into which the capture writes an attribute."""
+        return d
+
     def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:
         """Returns a value just read from dict ``d`` under ``key``."""
         if src is None or d in self.containers.expanded:
@@ -488,7 +495,7 @@ class SegmentTrace:
             self.guards.check(src, "absent", key, (type(key), key))
 
     # -- containers ----------------------------------------------------------------------------------------------------
-    def read_again(self) -> AddressSet:
+    def read_again(self) -> Guarded:
         """Makes the code that runs next meet the log of writes in all that it reads, even what was read before; returns the guarded containers."""
         self.namespaces.global_values.clear()
         for name in self.mutations.class_attributes:

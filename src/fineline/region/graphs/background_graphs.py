@@ -22,6 +22,7 @@ from fineline.exception_slots import error_text
 from fineline.frames.graph_breaks import Restart, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
 from fineline.fx.graph_module import CapturedGraph
+from fineline.fx.output_fixups import plain_example
 from fineline.import_thread import LateModule
 from fineline.kinds import is_a
 from fineline.region.reports import Reports
@@ -92,7 +93,10 @@ class BackgroundGraphs:
 
     def job(self, gm: CapturedGraph, examples: list) -> GraphJob:
         """Makes the job to compile a graph, which `begin` queues when the program is complete."""
-        job = GraphJob(self._backend, gm, tracing.fakes_of(examples), self._reports.name, self._reports.where, weakref.ref(self), QUEUE.turns)
+        # The classes of tensors may answer for attributes that PyTorch reads to make fakes.
+        with torch._C.DisableTorchFunction():
+            fakes = tracing.fakes_of([plain_example(x) if not is_a(x, FakeTensor) else x for x in examples])
+        job = GraphJob(self._backend, gm, fakes, self._reports.name, self._reports.where, weakref.ref(self), QUEUE.turns)
         self._jobs[job] = Assumptions(job.examples)
         self._new = [job]
         return job

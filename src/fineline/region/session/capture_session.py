@@ -7,10 +7,12 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 
+from fineline.background.turns import Turn
 from fineline.builtins.debuggers import STOPS
 from fineline.bytecode.asynchronous import asynchronous, from_outside, let_pass
 from fineline.codegen.continuation import Continuation, is_continued, run_on
@@ -25,6 +27,7 @@ from fineline.frames.graph_breaks import (
     READS,
     UNSEEN,
     CaptureAborted,
+    CaptureEnded,
     Finished,
     GraphBreak,
     NotOneGraph,
@@ -49,6 +52,7 @@ from fineline.region.interface import CapturingRegion
 from fineline.region.loop_merging import Way
 from fineline.region.session.break_errors import deciding_rule, named_rule, refused
 from fineline.region.session.compile_decision import keep
+from fineline.region.session.concurrent_trace import ConcurrentTrace
 from fineline.region.session.continuations import Continuations
 from fineline.region.session.retry import given_up, make_outside, move_out, start_anew, stop_in_debugger, transform_call
 from fineline.region.session.rollback import Checkpoint, amid_transforms, enters_transforms, may_restart
@@ -82,6 +86,8 @@ class Mode(NamedTuple):
     trial: bool = False
     # The reason why an attempt in the other mode stopped.
     why: str = ""
+    # The turns of the thread, if it runs in one of its own beside the user's code: a trial on fakes that has no effect even meanwhile.
+    beside: Turn | None = None
 
 
 CAPTURE = Mode()
@@ -124,6 +130,8 @@ class CaptureSession:
     def _set_up(self, args: tuple, kwargs: dict) -> None:
         """Sets up the interpreter for the session."""
         region, entry_point, mode, interp = self.region, self.entry_point, self.mode, self.interp
+        if mode.beside is not None:
+            interp.trace, interp.limits.turn = ConcurrentTrace(interp), mode.beside
         interp.trace.active = mode.captures
         interp.nested.take_function_modes(interp.trace, region.lessons.sets_device)
         interp.tensors.shows_layouts = region.graphs.are_seen
@@ -132,11 +140,11 @@ class CaptureSession:
         interp.rules = rules_now(region.options.policy, interp.fired)
         interp.tensors.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
         if mode.captures and not mode.live and not amid_transforms(entry_point is region.entry):
-            symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or entry_point.draws)
+            symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or mode.beside is not None or entry_point.draws)
             interp.trace.symbols = symbols
             # Without graph breaks, all effects of the call can be undone.
             switches = not (mode.trial or mode.why) and entry_point is region.entry and region.options.fullgraph
-            interp.use(FakeBacking(symbols.fakes, not mode.trial) if symbols is not None else LiveBacking(switches, not mode.trial))
+            interp.use(FakeBacking(symbols.fakes, not mode.trial, mode.beside) if symbols is not None else LiveBacking(switches, not mode.trial))
         interp.varying.unsteady = entry_point.varying.unsteady
         interp.eager.resumes = entry_point.stretch is not None
         state = entry_point.frame_state
@@ -230,10 +238,12 @@ class CaptureSession:
         try:
             writer = region.writer(interp.trace, self._name())
             try:
-                with computing(interp):
+                with computing(interp), self.mode.beside.everywhere() if self.mode.beside is not None else nullcontext():
+                    if is_a(interp.trace, ConcurrentTrace):
+                        interp.trace.state.check()
                     writer.returns(value)
                     offer = Offer(region, self.entry_point, self.shape, interp)
-                    keep(region, self.entry_point, self.shape, writer, None, False)
+                    keep(region, self.entry_point, self.shape, writer, None, False, self.mode.beside is not None)
                     offer.make()
             finally:
                 writer.rebuild.close()
@@ -255,6 +265,11 @@ class CaptureSession:
 
     def take_back(self) -> None:
         """Undoes the effects of the newest segment."""
+        if self.mode.beside is not None:
+            # There are none, and the thread ends with the capture.
+            self.interp.stand_ins.forget()
+            self.interp.trace.mutations.undo()
+            return
         self.checkpoint.take_back(self.interp)
 
     def _comes_from_outside(self, e: BaseException) -> bool:
@@ -549,6 +564,8 @@ class CaptureSession:
         if self.mode.trial:
             # The caller of a trial decides what happens next.
             self._release()
+            if self.mode.beside is not None and not again:
+                raise CaptureEnded(error, text)
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
             how = "with fewer symbols" if again else "on its real values"

@@ -18,24 +18,26 @@ from fineline.report.events import Detail, Event
 
 
 def keep(
-    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
-) -> None:
+    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool,
+    beside: bool = False,
+) -> None:  # fmt: skip
     """Compiles a captured segment and adds its program. A graph of too few operators runs eagerly, unless a rule declares a break at it.
 
     ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call. ``skipped``: whether capture
-    skips the code that runs at it.
+    skips the code that runs at it. ``beside``: whether the capture runs beside calls, so that it compiles nothing itself.
     """
     recording = region.watch.recording
     if recording is None:
-        _keep(region, entry_point, shape, writer, declared, skipped)
+        _keep(region, entry_point, shape, writer, declared, skipped, beside)
     else:
         with recording.making_program():
             _keep(region, entry_point, shape, writer, declared, skipped)
 
 
 def _keep(
-    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
-) -> None:
+    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool,
+    beside: bool = False,
+) -> None:  # fmt: skip
     recorder = writer.trace.recorder
     if region.ranks is not None and region.ranks.is_open:
         # Before the backend compiles, which may take longer on one rank than on another.
@@ -45,7 +47,7 @@ def _keep(
     few = n < least and not (declared or entry_point.declared)
     small = n > 0 and (recorder.traits.only_state or few)
     kind = "eager" if small else "captured"
-    compile_graph: Callable[..., Callable | GraphJob] = _as_it_is if small else region.graphs.compile
+    compile_graph: Callable[..., Callable | GraphJob] = _as_it_is if small else functools.partial(region.graphs.compile, beside=beside)
     tally = region.watch.tally
     if tally is not None:
         captured = tally.close(kind)

@@ -66,7 +66,7 @@ def _register(call: Call) -> Frame | None:
 def _outside(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
     """Registers a hook on a tensor from before the segment; returns the handle."""
     made = Registration(t, call.fn.__name__, hook, _registered(call, t, hook), _called_at(call))
-    call.trace.mutations.hooks.add(made)
+    call.trace.mutations.note_hook(made)
     return made.handle
 
 
@@ -96,7 +96,7 @@ def _in_graph(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
     interp.tensors.keep(interp, register_hook, "call_function", register_hook, (trace.to_fx(t), name, part, *nodes), {}, None)
     made = Registration(t, "register_hook", hook, _registered(call, t, hook), _called_at(call))
     made.node, made.reads = next(reversed(trace.recorder.graph.nodes)), reads
-    trace.mutations.hooks.add(made)
+    trace.mutations.note_hook(made)
     return made.handle
 
 
