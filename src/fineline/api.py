@@ -28,7 +28,7 @@ from fineline.region.deferred_region import DeferredRegion
 from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import KNOWN, Breaks, Options, split_options, with_arguments
 from fineline.report.events import LISTENERS
-from fineline.report.explain import Explanation
+from fineline.report.explain import Explanation, difference
 from fineline.report.logs import LOGS
 from fineline.report.operator_counter import RunCounts, Tally
 from fineline.report.tree import Node
@@ -241,7 +241,7 @@ def regions() -> list[Region]:
 def wait(timeout: float | None = None) -> bool:
     """Waits for what is captured and compiled in the background; returns whether nothing is left. ``timeout``: at most so many seconds.
 
-    Raises `BadArgument` (FL200) for a timeout that is no number of seconds.
+    Raises `BadArgument` (FL208) for a timeout that is no number of seconds.
     """
     if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not timeout >= 0):
         raise BadArgument(f"timeout is a number of seconds, or None, not {timeout!r}")
@@ -259,7 +259,10 @@ def reset() -> None:
 
 
 def set_policy(policy: Policy | None) -> Policy | None:
-    """Sets the rules of the whole process, in all threads; None means no rules. Returns the previous policy."""
+    """Sets the rules of the whole process, in all threads; None means no rules. Returns the previous policy.
+
+    Raises `BadArgument` (FL208) for another object.
+    """
     if policy is not None and not isinstance(policy, Policy):
         raise BadArgument(f"set_policy takes a fineline.Policy or None, not a {type(policy).__name__}")
     before, SCOPE.process = SCOPE.process, policy
@@ -267,13 +270,16 @@ def set_policy(policy: Policy | None) -> Policy | None:
 
 
 def explain(
-    f: Callable[P, object], *, fullgraph: bool | None = None, policy: Policy | None = None, dynamic: bool | None = None
-) -> Callable[P, Explanation]:
+    f: Callable[P, object], *, fullgraph: bool | None = None, policy: Policy | None = None, dynamic: bool | None = None, savings: bool = False,
+) -> Callable[P, Explanation]:  # fmt: skip
     """Returns a callable: ``explain(f)(*args)`` captures one call of ``f``, describes the capture, and keeps no program.
 
     A compiled callable is captured as it was compiled: with its policy, breaks, dynamic, options and backend. The
     arguments override these: ``fullgraph=False`` shows the graph breaks at which the region would raise. Any other
     callable is captured with the backend "eager".
+
+    ``savings``: whether to make the call once more without each rule that fired, with all its effects, to say what the rule
+    costs and saves (`Explanation.savings`). Raises `BadArgument` (FL201) for what is not callable.
     """
     check_callable(f)
     target, recipe, _ = _made_of(f)
@@ -281,7 +287,7 @@ def explain(
     how = {"backend": "eager", "breaks": "any", "policy": None, "dynamic": None, **(recipe.make.keywords if recipe is not None else {})}
     how |= {name: value for name, value in given.items() if value is not None}
 
-    def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
+    def captured(*args: P.args, **kwargs: P.kwargs) -> Explanation:
         tree, tally = call_tree.tree_of(target, how.get("name")), Tally()
         region = _region(target, **how, watch=call_tree.watch_calls(tree, tally, told=LISTENERS.trees)).region
         call = region.entry.dispatcher
@@ -289,6 +295,13 @@ def explain(
         with tally:
             call(*args, **kwargs)
         return _explanation(region, tally.counts, tree.result(), time.perf_counter() - began)
+
+    def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
+        explanation = captured(*args, **kwargs)
+        for rule in [rule for rule, times in explanation.rules.items() if times and savings]:
+            with MARKS.leaving_out(rule.key):
+                explanation.savings[rule] = difference(explanation, functools.partial(captured, *args, **kwargs))
+        return explanation
 
     return explained
 

@@ -10,11 +10,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import fineline
+from fineline.errors import FinelineError
 from fineline.report.costs import BreakCost, BreakPlace, Cost, total
 from fineline.report.events import LISTENERS
 from fineline.report.recording import Recording
@@ -78,6 +80,61 @@ def test_each_graph_break_and_each_rule() -> None:
     assert f"      {Cost(0, 2, rules['slow'].guards, rules['slow'].seconds)}\n" in text
     assert f"      {rules['slow']}\n" in text and "costs nothing" in text
     assert explanation.as_dict()["costs"] == [cost.as_dict() for cost in explanation.costs]
+
+
+def test_what_rules_save() -> None:
+    """Each is left out of one more call, whatever declares it."""
+    calls: list[int] = []
+
+    def counts(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x + 1
+
+    @fineline.disable
+    def disabled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @fineline.allow_in_graph
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        # Only its result is in the graph.
+        return x + 1 if x.shape[0] > 2 else x - 1
+
+    def reads(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum().item() > 0 else x - 1
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = branches(disabled(x.sin()).cos())
+        with fineline.disable():
+            y = y.exp()
+        return counts(reads(y) * 2)
+
+    policy = fineline.Policy(disable=[counts])
+    explanation = fineline.explain(step, policy=policy, savings=True)(torch.ones(3))
+    fired = [rule for rule, times in explanation.rules.items() if times]
+    assert list(explanation.savings) == fired and len(calls) == 1 + len(fired) >= 5
+    found = {rule.selector.text.rpartition(".")[2]: saved for rule, saved in explanation.savings.items()}
+    assert found["disabled"].breaks == 1 and found["disabled"].graphs >= 0 and found["counts"].breaks >= 0
+    assert found["branches"].breaks == 0
+    assert "      compared with a call without it: costs 1 graph break" in str(explanation)
+    savings: Any = explanation.as_dict()["savings"]
+    assert [entry["key"] for entry in savings] == [rule.key for rule in fired]
+    # They hold again after that.
+    again = fineline.explain(step, policy=policy)(torch.ones(3))
+    assert again.savings == {} and len(again.breaks) == len(explanation.breaks) and again.rules == explanation.rules
+
+
+def test_a_rule_without_which_the_call_raises() -> None:
+    def reads(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum().item() > 0 else x - 1
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return reads(x.sin()) * 2
+
+    policy = fineline.Policy(disable=[reads])
+    compiled = fineline.compile(step, backend="eager", policy=policy, breaks="declared")
+    explanation = fineline.explain(compiled, savings=True)(torch.ones(3))
+    (error,) = explanation.savings.values()
+    assert isinstance(error, FinelineError) and "      without it the call raises Undeclared: " in str(explanation)
 
 
 def test_nothing_is_measured_without_an_explanation() -> None:

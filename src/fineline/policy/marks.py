@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -58,6 +59,30 @@ class MarkTable:
         rule = rule._replace(selector=rule.selector._replace(key=None))
         marks[key] = (_held(obj, lambda _: marks.pop(key, None)), rule)
         if not new:
+            RULEBOOK.changed()
+
+    @contextmanager
+    def leaving_out(self, key: str) -> Iterator[None]:
+        """Leaves out the rule or mark with this key in the block, in all threads."""
+        gone = {at: entry for at, entry in self.objects.items() if entry[1].key == key}
+        operators = {at: rule for at, rule in self.operators.items() if rule.key == key}
+        before, self.without = self.without, key
+        for at, (held, _) in gone.items():
+            del self.objects[at]
+            self._left_out[at] = held
+        for name in operators:
+            del self.operators[name]
+        RULEBOOK.changed()
+        try:
+            yield
+        finally:
+            self.without = before
+            for at, entry in gone.items():
+                self._left_out.pop(at, None)
+                # Unless the object has died.
+                if entry[0]() is not None:
+                    self.objects.setdefault(at, entry)
+            self.operators |= operators
             RULEBOOK.changed()
 
     def note_holder(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,9 @@ from typing import TypedDict
 
 from torch.fx import GraphModule
 
+from fineline.bytecode.asynchronous import let_pass
+from fineline.errors import FinelineError
+from fineline.exception_slots import error_text
 from fineline.refusals import REFUSALS
 from fineline.report.costs import BreakCost, Cost, total
 from fineline.report.dynamo_explain import FamiliarNames
@@ -69,6 +72,9 @@ class Explanation(FamiliarNames):
         self.seconds = seconds
         #: What each graph break has cost, in their order, if that was measured: in an explained call, and under ``fineline run --report``.
         self.costs = list(costs)
+        #: By rule that fired: what it costs and saves, compared with the same call without it, or the error of that call. Empty
+        #: unless ``explain(f, savings=True)`` has made these calls.
+        self.savings: dict[ShownRule, Cost | Exception] = {}
         #: The file and line where the function is defined.
         self.place = (tree.file, tree.line) if tree is not None else place
 
@@ -110,6 +116,11 @@ class Explanation(FamiliarNames):
     def cost_of(self, rule: ShownRule) -> Cost:
         """Returns what the graph breaks have cost that a rule has asked for."""
         return total([cost for cost in self.costs if cost.place.rule == str(rule)])
+
+    @property
+    def whole_cost(self) -> Cost:
+        """Returns the graph breaks, all graphs and guards, and the time of the eager calls."""
+        return replace(self.cost, breaks=len(self.breaks), graphs=len(self.graphs_kept), guards=len(self.guards))
 
     @property
     def recompiles(self) -> list[Event]:
@@ -163,6 +174,7 @@ class Explanation(FamiliarNames):
             for rule, n in self.rules.items():
                 lines.append(f"    {_count(n, 'time') if n else 'never matched'}: {rule}")
                 lines += [f"      {self.cost_of(rule)}"] if n and self.costs_known else []
+                lines += [f"      {_compared(self.savings[rule])}"] if rule in self.savings else []
             others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
             lines += [others] if self.unmatched_marks else []
         if self.tree is not None:
@@ -225,6 +237,7 @@ class Explanation(FamiliarNames):
             "programs": [program.as_dict() for program in self.kept],
             "seconds": self.seconds,
             "rules": [rule_as_dict(rule, times) for rule, times in self.rules.items()],
+            "savings": [{"key": rule.key, "text": _compared(found)} for rule, found in self.savings.items()],
             "costs": [cost.as_dict() for cost in self.costs],
             "tree": self.tree.as_list() if self.tree is not None else None,
         }
@@ -252,6 +265,24 @@ class Explanation(FamiliarNames):
 def _parted(where: str) -> tuple[str, int]:
     file, _, line = where.rpartition(":")
     return file, int(line or 0)
+
+
+def difference(explanation: Explanation, without: Callable[[], Explanation]) -> Cost | Exception:
+    """Returns what a rule costs and saves in an explained call. ``without`` explains the same call, made without it; its error is returned."""
+    try:
+        return explanation.whole_cost - without().whole_cost
+    except Exception as e:
+        let_pass(e)
+        return e
+
+
+def _compared(found: Cost | Exception) -> str:
+    """Returns what a rule costs and saves, in words."""
+    if isinstance(found, FinelineError):
+        return f"without it the call raises {type(found).__name__}: {found.reason}"
+    if isinstance(found, Exception):
+        return f"without it the call raises {error_text(found)}"
+    return f"compared with a call without it: {found}"
 
 
 def _alone(cost: Cost) -> Cost:
