@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fineline
 from fineline.backends.aot_eager import aot_eager
+from fineline.backends.lock import TRACERS
 from fineline.background.queue import CAPTURES, QUEUE
 from fineline.errors import BackendFailed, BadArgument
 from tests.background.gates import LONGEST, Gate, captured
@@ -470,3 +471,27 @@ def test_a_thread_may_wait_while_others_call() -> None:
     gate.open()
     thread.join(LONGEST)
     assert done == [True]
+
+
+def test_the_rest_of_a_call_runs_eagerly_while_a_compiler_runs(monkeypatch) -> None:
+    """Sizes that PyTorch itself represents by symbols are compared as in eager code there."""
+
+    @fineline.disable
+    def a_compiler_begins() -> None:
+        monkeypatch.setattr(TRACERS, "is_held_in_background", True)
+
+    def fn(x):
+        y = x.sin()
+        a_compiler_begins()
+        n, m = x.size(1), y.shape[1]
+        same = m == n, x.shape == y.shape, n != m, n >= 2, 2 <= m, n in (1, m), [n, 1].index(m), n is m
+        return y * 2, *same, n * 2, m * 2 == 2 * n, isinstance(n, int), type(n), str(n), [n] == [m], {"n": n} == {"n": m}, bool(n == m), not n == m
+
+    rows = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(5, 4)], layout=torch.jagged)
+    compiled = fineline.compile(fn, backend="eager", wait=False)
+    captured(compiled, rows)
+    monkeypatch.setattr(TRACERS, "is_held_in_background", False)
+    found = compiled(rows)
+    assert [event.id for event in fineline.report(compiled).events if event.kind == "skipped" and event.reason.startswith("a compiler runs")] == ["FL406"]
+    monkeypatch.setattr(TRACERS, "is_held_in_background", False)
+    assert [(type(v), str(v)) for v in found[1:]] == [(type(v), str(v)) for v in fn(rows)[1:]]

@@ -328,7 +328,8 @@ def COMPARE_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
 def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname: str) -> Frame | None:
     trace = interp.trace
     if not trace.active:
-        if python_method(trace, a, b, name, rname, "__eq__"):
+        # PyTorch's own symbols, such as the size of a ragged dimension, are no numbers here, as captured code takes symbols for.
+        if SYMBOLIC.isdisjoint((type(a), type(b))) and python_method(trace, a, b, name, rname, "__eq__"):
             return interp.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(interp.native(op, (a, b), None))
         return None
