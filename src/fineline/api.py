@@ -241,7 +241,7 @@ def regions() -> list[Region]:
 def wait(timeout: float | None = None) -> bool:
     """Waits for what is captured and compiled in the background; returns whether nothing is left. ``timeout``: at most so many seconds.
 
-    Raises `BadArgument` (FL208) for a timeout that is no number of seconds.
+    Raises `BadArgument` (FL208) if ``timeout`` is not a number of seconds.
     """
     if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not timeout >= 0):
         raise BadArgument(f"timeout is a number of seconds, or None, not {timeout!r}")
@@ -261,7 +261,7 @@ def reset() -> None:
 def set_policy(policy: Policy | None) -> Policy | None:
     """Sets the rules of the whole process, in all threads; None means no rules. Returns the previous policy.
 
-    Raises `BadArgument` (FL208) for another object.
+    Raises `BadArgument` (FL208) if ``policy`` is neither a `Policy` nor None.
     """
     if policy is not None and not isinstance(policy, Policy):
         raise BadArgument(f"set_policy takes a fineline.Policy or None, not a {type(policy).__name__}")
@@ -279,7 +279,7 @@ def explain(
     callable is captured with the backend "eager".
 
     ``savings``: whether to make the call once more without each rule that fired, with all its effects, to say what the rule
-    costs and saves (`Explanation.savings`). Raises `BadArgument` (FL201) for what is not callable.
+    costs and saves (`Explanation.savings`). Raises `BadArgument` (FL201) if ``f`` is not callable.
     """
     check_callable(f)
     target, recipe, _ = _made_of(f)
@@ -287,7 +287,7 @@ def explain(
     how = {"backend": "eager", "breaks": "any", "policy": None, "dynamic": None, **(recipe.make.keywords if recipe is not None else {})}
     how |= {name: value for name, value in given.items() if value is not None}
 
-    def captured(*args: P.args, **kwargs: P.kwargs) -> Explanation:
+    def capture(*args: P.args, **kwargs: P.kwargs) -> Explanation:
         tree, tally = call_tree.tree_of(target, how.get("name")), Tally()
         region = _region(target, **how, watch=call_tree.watch_calls(tree, tally, told=LISTENERS.trees)).region
         call = region.entry.dispatcher
@@ -297,10 +297,10 @@ def explain(
         return _explanation(region, tally.counts, tree.result(), time.perf_counter() - began)
 
     def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
-        explanation = captured(*args, **kwargs)
+        explanation = capture(*args, **kwargs)
         for rule in [rule for rule, times in explanation.rules.items() if times and savings]:
             with MARKS.leaving_out(rule.key):
-                explanation.savings[rule] = difference(explanation, functools.partial(captured, *args, **kwargs))
+                explanation.savings[rule] = difference(explanation, functools.partial(capture, *args, **kwargs))
         return explanation
 
     return explained

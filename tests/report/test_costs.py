@@ -123,6 +123,21 @@ def test_what_rules_save() -> None:
     assert again.savings == {} and len(again.breaks) == len(explanation.breaks) and again.rules == explanation.rules
 
 
+def test_marks_that_the_call_sets_hold_after_it() -> None:
+    kept: list[Any] = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        inner = fineline.disable(lambda y: y * 2)
+        kept.append(inner)
+        return inner(x.sin()).cos()
+
+    explanation = fineline.explain(step, savings=True)(torch.ones(3))
+    assert len(kept) == 1 + len(explanation.savings) >= 2
+    for inner in kept:
+        found = fineline.explain(lambda x, inner=inner: inner(x + 1) + 1)(torch.ones(3))
+        assert [event.id for event in found.breaks] == ["FL400"]
+
+
 def test_a_rule_without_which_the_call_raises() -> None:
     def reads(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.sum().item() > 0 else x - 1

@@ -30,8 +30,8 @@ def bisect(
     returns whether it is right (or raises an AssertionError); without it the result, the arguments, the tensors that ``f`` reaches and their
     gradients are compared with those of eager code, within tolerances for each dtype. A compiled callable is captured as it was compiled, and
     ``backend`` may be left out.
-    Print the result; its ``policy`` mends the fault. Raises `BadArgument` (FL201) for an ``f`` that is not callable, (FL208) for arguments of
-    another kind.
+    Print the result; its ``policy`` mends the fault. Raises `BadArgument`: FL201 if ``f`` is not callable, FL208 if ``args`` is not a list
+    or a tuple, or ``check`` is not callable.
     """
     check_callable(f)
     if not isinstance(args, (tuple, list)):

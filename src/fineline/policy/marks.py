@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 
@@ -13,6 +14,9 @@ from fineline.kinds import is_a
 from fineline.policy.rule import Rule
 from fineline.policy.selector import is_c
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 
 def _held(obj: object, gone: Callable[[weakref.ref], object] | None = None) -> Callable[[], object]:
     """Returns a function that returns ``obj`` while it is alive. It keeps objects without weak references, such as C methods, alive."""
@@ -20,6 +24,12 @@ def _held(obj: object, gone: Callable[[weakref.ref], object] | None = None) -> C
         return weakref.ref(obj, gone)
     except TypeError:
         return lambda: obj
+
+
+def _move(source: dict[K, V], target: dict[K, V], moves: Callable[[V], bool]) -> None:
+    """Moves some of the entries of a table to another, unless that has others there."""
+    for key in [key for key, value in source.items() if moves(value)]:
+        target.setdefault(key, source.pop(key))
 
 
 class MarkTable:
@@ -33,7 +43,8 @@ class MarkTable:
         self.holders = False
         # For the audit: the key of a rule or mark to leave out, and the objects that have lost their mark by that.
         self.without = ""
-        self._left_out: dict[int | tuple[int, int], Callable[[], object]] = {}
+        self._left_out: dict[int | tuple[int, int], tuple[Callable[[], object], Rule]] = {}
+        self._operators_left_out: dict[tuple[str, str], Rule] = {}
         # The blocks that have been entered, for the audit, by their places.
         self.blocks: dict[str, Rule] = {}
 
@@ -51,38 +62,27 @@ class MarkTable:
     def set(self, obj: object, rule: Rule, new: bool = False, method: object = None) -> None:
         """Marks an object. ``new``: no capture can have seen the object before, so that no program is out of date."""
         key = id(obj) if method is None else (id(method), id(obj))
-        marks = self.objects
-        if self.without and rule.key == self.without:
-            self._left_out[key] = _held(obj)
-            return
+        marks = self._left_out if self.is_without(rule) else self.objects
         # The table keeps no object alive: of the selector, the rule keeps only the text.
         rule = rule._replace(selector=rule.selector._replace(key=None))
-        marks[key] = (_held(obj, lambda _: marks.pop(key, None)), rule)
+        marks[key] = (_held(obj, lambda dead: self._forget_dead(key, dead)), rule)
         if not new:
             RULEBOOK.changed()
 
     @contextmanager
     def leaving_out(self, key: str) -> Iterator[None]:
         """Leaves out the rule or mark with this key in the block, in all threads."""
-        gone = {at: entry for at, entry in self.objects.items() if entry[1].key == key}
-        operators = {at: rule for at, rule in self.operators.items() if rule.key == key}
         before, self.without = self.without, key
-        for at, (held, _) in gone.items():
-            del self.objects[at]
-            self._left_out[at] = held
-        for name in operators:
-            del self.operators[name]
+        _move(self.objects, self._left_out, lambda mark: mark[1].key == key)
+        _move(self.operators, self._operators_left_out, lambda rule: rule.key == key)
         RULEBOOK.changed()
         try:
             yield
         finally:
             self.without = before
-            for at, entry in gone.items():
-                self._left_out.pop(at, None)
-                # Unless the object has died.
-                if entry[0]() is not None:
-                    self.objects.setdefault(at, entry)
-            self.operators |= operators
+            # Also the marks that code has set in the block.
+            _move(self._left_out, self.objects, lambda mark: mark[1].key == key)
+            _move(self._operators_left_out, self.operators, lambda rule: rule.key == key)
             RULEBOOK.changed()
 
     def note_holder(self) -> None:
@@ -100,12 +100,17 @@ class MarkTable:
 
     def left_out(self, obj: object) -> bool:
         found = self._left_out.get(id(obj))
-        return found is not None and found() is obj
+        return found is not None and found[0]() is obj
+
+    def _forget_dead(self, key: int | tuple[int, int], dead: Callable[[], object]) -> None:
+        """Drops the mark of an object that has died, unless another one at its address has got one."""
+        for marks in (self.objects, self._left_out):
+            if key in marks and marks[key][0] is dead:
+                del marks[key]
 
     def set_operator(self, rule: Rule) -> None:
-        if self.without and rule.key == self.without:
-            return
-        self.operators[rule.selector.kind, rule.selector.key] = rule
+        operators = self._operators_left_out if self.is_without(rule) else self.operators
+        operators[rule.selector.kind, rule.selector.key] = rule
         RULEBOOK.changed()
 
     def drop(self, obj: object) -> Rule | None:

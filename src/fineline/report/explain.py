@@ -174,7 +174,7 @@ class Explanation(FamiliarNames):
             for rule, n in self.rules.items():
                 lines.append(f"    {_count(n, 'time') if n else 'never matched'}: {rule}")
                 lines += [f"      {self.cost_of(rule)}"] if n and self.costs_known else []
-                lines += [f"      {_compared(self.savings[rule])}"] if rule in self.savings else []
+                lines += [f"      {_comparison(self.savings[rule])}"] if rule in self.savings else []
             others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
             lines += [others] if self.unmatched_marks else []
         if self.tree is not None:
@@ -237,7 +237,7 @@ class Explanation(FamiliarNames):
             "programs": [program.as_dict() for program in self.kept],
             "seconds": self.seconds,
             "rules": [rule_as_dict(rule, times) for rule, times in self.rules.items()],
-            "savings": [{"key": rule.key, "text": _compared(found)} for rule, found in self.savings.items()],
+            "savings": [{"key": rule.key, "text": _comparison(found)} for rule, found in self.savings.items()],
             "costs": [cost.as_dict() for cost in self.costs],
             "tree": self.tree.as_list() if self.tree is not None else None,
         }
@@ -276,7 +276,7 @@ def difference(explanation: Explanation, without: Callable[[], Explanation]) -> 
         return e
 
 
-def _compared(found: Cost | Exception) -> str:
+def _comparison(found: Cost | Exception) -> str:
     """Returns what a rule costs and saves, in words."""
     if isinstance(found, FinelineError):
         return f"without it the call raises {type(found).__name__}: {found.reason}"
