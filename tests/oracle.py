@@ -53,7 +53,7 @@ TWINS: dict[str, dict[str, Any]] = {
     # As under `fineline run --explain`, which hears of all calls and operators; and guards evaluated in Python.
     "reported": {"evaluator": "reference"},
     # Calls are captured in a thread after they have run eagerly, which must leave nothing behind; here each call waits for that.
-    "beside": {"wait": False},
+    "background": {"wait": False},
 }
 EXACT = {"captured"}  # where graphs are counted
 CHOICES = {"fast": ["captured"], "all": list(TWINS)}
@@ -183,7 +183,7 @@ def compiler_for(twin: str, probe: Probe, own: dict[str, Any] | None = None) -> 
         return lambda fn: tallied(fineline.compile(fn, backend=probe, options=options, **how), probe.tally)
     if twin == "reported":
         return lambda fn: reported(functools.partial(fineline.compile, fn, backend=probe, options=options, **how))
-    if twin == "beside":
+    if twin == "background":
         return lambda fn: then(fineline.compile(fn, backend=probe, options=options, **how), fineline.wait)
     return lambda fn: fineline.compile(fn, backend=probe, options=options, **how)
 
@@ -575,7 +575,7 @@ def count(program: Program, twin: str, calls: list[Observation], probe: Probe) -
     counted = twin in EXACT or twin == "dynamo"
     if real < program.min_graphs and counted:
         found.append(f"{real} graphs with an operator, at least {program.min_graphs} expected: nothing was captured?")
-    if twin in ("limit1", "beside"):
+    if twin in ("limit1", "background"):
         return found
     if twin != "borders":
         captures = sum(call.compiled > 0 for call in calls)

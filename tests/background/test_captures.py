@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fineline
 from fineline.background.queue import CAPTURES
+from fineline.region import background_capture
 from fineline.report.events import LISTENERS
 from tests.background.gates import LONGEST, Gate, captured
 from tests.background.test_processes import in_child, needs_fork, ran
@@ -118,7 +121,7 @@ def test_attributes_that_it_sets_are_seen_by_no_other_code() -> None:
     assert torch.equal(captured(compiled, X), X + 1) and torch.equal(compiled(X), X + 1) and ids(compiled) == ["FL016", "FL001"]
 
 
-@pytest.mark.parametrize("read", ["attribute", "length", "key", "global", "cell"])
+@pytest.mark.parametrize("read", ["attribute", "length", "key", "global", "cell", "pure code"])
 def test_what_changes_and_changes_back_is_noticed(read: str) -> None:
     """The guards of such a program would hold at the next call."""
 
@@ -129,6 +132,7 @@ def test_what_changes_and_changes_back_is_noticed(read: str) -> None:
     settings.scale, settings.items, settings.table = 2, [1], {"scale": 2}
     cell, space = 2, {"slow": slow, "SCALE": 2}
     exec("def of_global(x):\n    return slow(x * SCALE) * SCALE", space)
+    exec("def scaled(n):\n    return n * SCALE\ndef of_pure_code(x):\n    return slow(x * scaled(1)) * scaled(1)", space)
 
     def change() -> None:
         nonlocal cell
@@ -146,6 +150,7 @@ def test_what_changes_and_changes_back_is_noticed(read: str) -> None:
         "key": lambda x: slow(x * settings.table["scale"]) * settings.table["scale"],
         "global": space["of_global"],
         "cell": lambda x: slow(x * cell) * cell,
+        "pure code": space["of_pure_code"],
     }
     fn = functions[read]
     compiled, expected = compiled_soon(fn), fn(X)
@@ -157,7 +162,7 @@ def test_what_changes_and_changes_back_is_noticed(read: str) -> None:
     # The second read has been compared with the first; a global is read once.
     for _ in range(3):
         assert torch.equal(captured(compiled, X), expected) and fineline.wait(LONGEST)
-    assert ids(compiled) == (["FL001"] if read == "global" else ["FL017", "FL001"])
+    assert ids(compiled) == (["FL001"] if read in ("global", "pure code") else ["FL017", "FL001"])
     change()
     assert torch.equal(compiled(X), fn(X))
 
@@ -176,6 +181,67 @@ def test_it_is_tried_again_and_then_waits() -> None:
         MAY_GO.set()
         assert CAPTURES.wait(LONGEST) and ids(compiled) == (n + 1) * ["FL017"]
     assert torch.equal(compiled(X), (X * 3).sin() * 3) and ids(compiled) == [*3 * ["FL017"], "FL001"]
+
+
+def test_a_state_of_the_whole_process_is_left_to_the_code_that_sets_it() -> None:
+    """The thread neither puts back what a block beside it has set, nor makes it a part of its program."""
+
+    def enabled() -> tuple[bool, ...]:
+        return torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+
+    usual, compiled = enabled(), compiled_soon(lambda x: slow(x) + 1)
+    assert torch.equal(compiled(X), X.sin() + 1) and BEGAN.wait(LONGEST)
+    with sdpa_kernel(SDPBackend.MATH):
+        inside = enabled()
+        MAY_GO.set()
+        assert CAPTURES.wait(LONGEST) and enabled() == inside != usual
+    assert enabled() == usual and ids(compiled) == ["FL017"]
+    assert torch.equal(captured(compiled, X), X.sin() + 1) and fineline.wait(LONGEST) and ids(compiled) == ["FL017", "FL001"]
+    assert torch.equal(compiled(X), X.sin() + 1) and enabled() == usual
+
+
+def test_what_ends_a_capture_is_told_with_its_line() -> None:
+    seen = []
+
+    def effect(x):
+        seen.append(1)
+        return x + 1
+
+    def breaks(x):
+        y = x + 1
+        print(end="")
+        return y * 2
+
+    for fn, offset in ((effect, 1), (breaks, 2)):
+        compiled = compiled_soon(fn)
+        captured(compiled, X)
+        (event,) = [event for event in fineline.report(compiled).events if event.kind == "restart"]
+        assert (event.id, event.file, event.line) == ("FL016", __file__, fn.__code__.co_firstlineno + offset), event
+        assert "; the next call is captured while it waits" in event.reason
+
+
+def test_a_fault_of_its_own(monkeypatch) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(background_capture, "adopt", fails)
+    compiled = compiled_soon(lambda x: x + 1)
+    for _ in range(3):
+        assert torch.equal(captured(compiled, X), X + 1)
+    assert ids(compiled) == ["FL016", "FL001"]
+
+
+def test_a_reset_does_not_wait_for_a_compiler() -> None:
+    busy = Gate()
+    other, compiled = fineline.compile(lambda x: x + 1, backend=busy, wait=False), compiled_soon(lambda x: x * 2)
+    captured(other, X)
+    assert busy.began.wait(LONGEST)
+    compiled(X)
+    began = time.monotonic()
+    fineline.reset()
+    assert time.monotonic() - began < LONGEST / 2 and not busy.may_go.is_set()
+    busy.open()
+    assert fineline.wait(LONGEST) and torch.equal(compiled(X), X * 2)
 
 
 def test_an_error_of_the_first_call() -> None:
@@ -216,11 +282,11 @@ def test_the_arguments_live_no_longer_than_the_capture() -> None:
 
 def test_a_region_that_is_dropped_is_not_captured() -> None:
     began = []
+    before = LISTENERS.all
     with CAPTURES.held():
         compiled = compiled_soon(lambda x: x + 1)
-        compiled._region.watch.interpreter  # the region is made
         compiled(X)
-        LISTENERS.all = (*(before := LISTENERS.all), began.append)
+        LISTENERS.all = (*before, began.append)
         del compiled
     try:
         assert CAPTURES.wait(LONGEST) and [event for event in began if event.kind == "program"] == []
@@ -280,6 +346,29 @@ def test_a_forked_child_captures_for_itself() -> None:
     assert in_child(calls)
     MAY_GO.set()
     assert fineline.wait(LONGEST) and torch.equal(compiled(X), X.sin() + 1) and compiled.ready()
+
+
+@needs_fork
+def test_a_child_that_is_forked_while_another_thread_makes_the_first_call() -> None:
+    entered, leaves = threading.Event(), threading.Event()
+
+    def fn(x):
+        entered.set()
+        assert leaves.wait(LONGEST)
+        return x + 1
+
+    compiled = compiled_soon(fn)
+    thread = threading.Thread(target=compiled, args=(X,))
+    thread.start()
+    assert entered.wait(LONGEST)
+
+    def calls() -> bool:
+        leaves.set()
+        return all([torch.equal(captured(compiled, X), X + 1) for _ in range(3)]) and "FL016" in ids(compiled)
+
+    assert in_child(calls)
+    leaves.set()
+    thread.join(LONGEST)
 
 
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="it ends as on the platforms with fork")

@@ -1,4 +1,4 @@
-"""The captures that wait for a thread of their own, and the threads that make them: one after the other, each in a new thread.
+"""The captures that wait for a thread, and the threads that make them: one after the other, each in a new thread.
 
 PyTorch's state belongs to a thread, and a capture changes it: a thread that ends with the capture leaves nothing behind.
 """
@@ -7,30 +7,20 @@ from __future__ import annotations
 
 import atexit
 import contextvars
-import ctypes
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
-from fineline.background.turns import Turns
-from fineline.tables import attributes
-
-# Seconds that the end of the interpreter waits for a capture.
-LAST = 5.0
-
-
-class Stopped(BaseException):
-    """Ends a thread of the background, because the interpreter ends."""
+from fineline.background.work_queue import Stopped, WorkQueue, end_thread
 
 
 class CaptureJob:
     """A capture to make, in the context of the call after which it is queued."""
 
-    def __init__(self, capture: Callable[[], None], renew: Callable[[], None]) -> None:
-        """``capture`` makes it, and raises nothing. ``renew``: called in a forked child, which has no thread that would make the capture."""
-        self.renew = renew
+    def __init__(self, capture: Callable[[], None], cancel: Callable[[], None]) -> None:
+        """``capture`` makes it, and raises nothing but `Stopped`. ``cancel``: called if no thread can make it."""
+        self.cancel = cancel
         # None once it has been made: it keeps the arguments of the call alive, and the thread keeps the job for a moment longer.
         self._capture: Callable[[], None] | None = capture
         self._context = contextvars.copy_context()
@@ -43,29 +33,13 @@ class CaptureJob:
             self._capture = None
 
 
-class CaptureQueue:
-    """The captures of the process."""
-
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
-        self._ends = False
-        self._renew()
-        for register in attributes(os, "register_at_fork"):  # Windows has no fork
-            register(after_in_child=self._forked)
+class CaptureQueue(WorkQueue):
+    """The captures of the process. A forked child has none: the regions forget theirs (`region.capture_state`)."""
 
     def _renew(self) -> None:
-        self._changed = threading.Condition()
+        super()._renew()
         self._jobs: deque[CaptureJob] = deque()
-        self._thread: threading.Thread | None = None
         self._running: CaptureJob | None = None
-        # How many blocks let no capture begin.
-        self._held = 0
-
-    def _forked(self) -> None:
-        lost = [job for job in (self._running, *self._jobs) if job is not None]
-        self._renew()
-        for job in lost:
-            job.renew()
 
     def add(self, job: CaptureJob) -> None:
         """Queues a capture."""
@@ -73,11 +47,12 @@ class CaptureQueue:
             if self._ends:
                 return
             self._jobs.append(job)
-            if self._running is None:
-                self._start()
+            self._go_on()
 
-    def _start(self) -> None:
-        """Starts the thread of the next capture, if there is one."""
+    def _go_on(self) -> None:
+        """Starts the thread of the next capture, unless one runs."""
+        if self._running is not None:
+            return
         self._running = self._jobs.popleft() if self._jobs and not self._ends and not self._held else None
         if self._running is None:
             self._changed.notify_all()
@@ -88,7 +63,7 @@ class CaptureQueue:
         except RuntimeError:
             # The process cannot start another thread, or is about to end: a later call plans another capture.
             for job in (self._running, *self._jobs):
-                job.renew()
+                job.cancel()
             self._jobs.clear()
             self._running = None
             self._changed.notify_all()
@@ -103,20 +78,8 @@ class CaptureQueue:
                 job.run()
             finally:
                 with self._changed:
-                    self._start()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Lets no capture begin in the block."""
-        with self._changed:
-            self._held += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held -= 1
-                if self._running is None:
-                    self._start()
+                    self._running = None
+                    self._go_on()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no capture is left, or for ``timeout`` seconds; returns whether none is left."""
@@ -129,9 +92,4 @@ class CaptureQueue:
             self._ends = True
             self._jobs.clear()
             thread = self._thread
-        if thread is None or not thread.is_alive():
-            return
-        if thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
-        # A thread that runs while the interpreter is taken down may end the process in PyTorch's C++ code.
-        thread.join(LAST)
+        end_thread(thread, interrupts=True)

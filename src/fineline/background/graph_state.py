@@ -11,7 +11,7 @@ import torch
 from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts
 from fineline.torch_facts.distributed_tensors import parallel_losses, set_parallel_losses
-from fineline.torch_facts.thread_state import OF_PROCESS, SETTERS, hidden_in_process, hidden_states, put_back_hidden, put_back_in_thread
+from fineline.torch_facts.thread_state import OF_PROCESS, SETTERS, hidden_states, put_back_hidden, put_back_in_thread, shared_flags
 
 # Facts that matter to captures only. A thread of fineline's own has no function modes: a backend sees none either.
 _OF_CAPTURES = frozenset({"rules_of_process", "rules_of_thread", "torch_function_modes", "multithreading"})
@@ -36,7 +36,7 @@ class GraphState(NamedTuple):
     def process_agrees(self) -> bool:
         """Returns whether the state that all threads share is the graph's."""
         now = AMBIENT.now()
-        if hidden_in_process(hidden_states()) != hidden_in_process(self.hidden) or parallel_losses() != self.losses:
+        if shared_flags(hidden_states()) != shared_flags(self.hidden) or parallel_losses() != self.losses:
             return False
         return all([getattr(now, name) == getattr(self.facts, name) for name in OF_PROCESS])
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import importlib
-import os
 import random
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from fineline.background.capture_queue import CaptureQueue, Stopped
+from fineline.background.capture_queue import CaptureQueue
 from fineline.background.graph_job import GraphJob, Outcome
 from fineline.background.turns import Turns
+from fineline.background.work_queue import Stopped, WorkQueue, end_thread
 from fineline.import_thread import LateModule
 from fineline.report.logs import LOGS
-from fineline.tables import attributes
 
 if TYPE_CHECKING:
     from fineline.background import compilation, compile_process, progress
@@ -31,37 +29,28 @@ else:
 
 # Seconds after which a thread without work ends.
 IDLE = 10.0
-# Seconds that the end of the interpreter waits for a compiler in a thread.
-LAST = 5.0
 
 
 Report = Callable[[str, str], AbstractContextManager[None]]
 
 
-class CompileQueue:
+class CompileQueue(WorkQueue):
     """The jobs of the process. Its thread is started at the first job."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
         # Started when a backend of fineline's own can use it.
         self.process: compile_process.CompileProcess | None = None
-        self._ends = False
         self._lost: list[GraphJob] = []
         # What reports a long compile on a terminal.
         self._report: Report | None = None
-        self._renew()
-        for register in attributes(os, "register_at_fork"):  # Windows has no fork
-            register(after_in_child=self._forked)
+        super().__init__(Turns())
 
     def _renew(self) -> None:
-        self._changed = threading.Condition()
+        super()._renew()
         self._jobs: deque[GraphJob] = deque()
         self._running: GraphJob | None = None
-        # How many blocks let no job begin.
-        self._held = 0
         # Whether a compiler runs in the thread, and not only imports.
         self._compiles = False
-        self._thread: threading.Thread | None = None
         self.turns.forget()
 
     def _forked(self) -> None:
@@ -96,18 +85,6 @@ class CompileQueue:
         self._thread = thread
         atexit.unregister(self.stop)
         atexit.register(self.stop)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Lets the thread begin with no job in the block."""
-        with self._changed:
-            self._held += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held -= 1
-                self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no job is left, or for ``timeout`` seconds; returns whether none is left."""
@@ -177,12 +154,7 @@ class CompileQueue:
             self._changed.notify_all()
         if self.process is not None:
             self.process.kill()
-        if thread is None or not thread.is_alive():
-            return
-        if running is not None and self._compiles and thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
-        # A thread that runs while the interpreter is taken down may end the process in PyTorch's C++ code.
-        thread.join(LAST)
+        end_thread(thread, interrupts=running is not None and self._compiles)
 
 
 def _no_report(name: str, where: str) -> AbstractContextManager[None]:

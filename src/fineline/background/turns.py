@@ -34,7 +34,7 @@ class Turns:
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Has this thread take turns in the block, at each function that it enters or leaves."""
-        with self.turn().everywhere():
+        with self.turn().profiling():
             yield
 
     def turn(self) -> Turn:
@@ -69,8 +69,11 @@ class Turn:
         self._calling, self._ends = calling, 0.0
 
     @contextmanager
-    def everywhere(self) -> Iterator[None]:
-        """Takes turns in the block, at each function that this thread enters or leaves. A profile function changes how C calls overrides of operators."""
+    def profiling(self) -> Iterator[None]:
+        """Takes turns in the block, by a profile function: at each function that this thread enters or leaves.
+
+        Not while the user's code is captured: under a profile function, C passes a dict and not None as the keyword arguments of an override.
+        """
         if sys.getprofile() is not None:
             # A profiler that the user has set for all threads.
             yield

@@ -137,10 +137,13 @@ def run_pure(interp: Interp, fn: FunctionType, args: list, kwargs: dict | None) 
 
 
 def may_hand_over(interp: Interp) -> bool:
-    """Returns whether CPython may run code: no tracer, deferred text or eager hook observes it, and no rule can select it."""
+    """Returns whether CPython may run code: no tracer, deferred text or eager hook observes it, no rule can select it, and nothing runs beside it.
+
+    What other code may change meanwhile is compared at each read, and CPython compares nothing.
+    """
     ruled = interp.rules is not None and interp.rules.all
     apart = interp.eager.call_out is not None or interp.nested.opaque is not None
-    return not (ruled or apart or interp.trace.deferred.texts or sys.gettrace() is not None or sys.getprofile() is not None)
+    return not (ruled or apart or interp.limits.turn is not None or interp.trace.deferred.texts or sys.gettrace() is not None or sys.getprofile() is not None)
 
 
 def settle(trace: SegmentTrace, value: Any) -> None:

@@ -86,10 +86,15 @@ def in_override_state(state: str, graph: Callable[..., T], *inputs: object) -> T
 
 
 @contextmanager
-def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) -> Iterator[None]:
-    """Sets, while a backend traces, the state in which its graph begins, but for what `override_state` sets; the capture has changed it since."""
+def in_state(
+    start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any], read: Callable[[], AmbientFacts] = AMBIENT.now
+) -> Iterator[None]:
+    """Sets, while a backend traces, the state in which its graph begins, but for what `override_state` sets; the capture has changed it since.
+
+    ``read``: returns the state as it is, so far as the block may set it.
+    """
     # ``now``, but for what fineline has switched off because it would see the writing of the program.
-    outside = AMBIENT.now()
+    outside = read()
     for name, set_ in differing(now, start):
         if set_ is not set_torch_function_state:
             set_(getattr(start, name))
@@ -104,7 +109,7 @@ def in_state(start: AmbientFacts, now: AmbientFacts, answers: dict[Any, Any]) ->
     finally:
         # Tracing enters and leaves autocast for real; for a block that a graph break splits, it does only one of the two.
         set_autocast_depth(depth)
-        for name, set_ in differing(AMBIENT.now(), outside):
+        for name, set_ in differing(read(), outside):
             set_(getattr(outside, name))
         for change, _, after in others:
             change(after)

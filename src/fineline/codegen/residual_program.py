@@ -47,7 +47,6 @@ from fineline.fx.graph_traits import fatal
 from fineline.fx.infallible import functions, kept_outputs
 from fineline.fx.output_fixups import as_captured, disowned, plain_example, without_modes
 from fineline.fx.size_facts import Kinds, sizes_of
-from fineline.guards.ambient_table import AMBIENT
 from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, tensor_number, without_sizes
 from fineline.guards.source import Source
 from fineline.identity import IdentityMap
@@ -313,7 +312,7 @@ class ResidualWriter:
 
         ``again`` runs the segment, and all code after it, in Python.
         """
-        now = AMBIENT.now()
+        now = self.trace.state.now()
         # The classes of the tensors see none of what follows.
         with torch._C.DisableTorchFunctionSubclass(), self.trace.mutations.as_before():
             return self._compile(compile_graph, again, shown, now)
@@ -372,7 +371,7 @@ class ResidualWriter:
             examples = self._static_fakes(examples)
         if shown and not self.uncompiled and self._hides_writes() and guard_hidden_writes(trace, self.written()):
             self.uncompiled = "it writes without a history into a view that autograd lets nobody write into, and AOTAutograd writes with one"
-        with in_state(trace.state.start, now, trace.state.answers):
+        with in_state(trace.state.start, now, trace.state.answers, trace.state.now):
             compiled = self._compiled(compile_graph, gm, examples, _transforms(trace.state.start) or _transforms(now))
         # Compiled code would access the memory of fake tensors.
         return as_it_is(gm) if self._on_fakes() else compiled

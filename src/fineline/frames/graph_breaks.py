@@ -127,11 +127,11 @@ class Restart(BaseException):
 
 
 class CaptureEnded(Exception):
-    """A capture in a thread of its own cannot go on, for the reason ``text``; ``error`` is its id."""
+    """A capture in a thread of its own cannot go on, for the reason ``text`` with the id ``error``; ``place``: the user's file and line."""
 
-    def __init__(self, error: str, text: str) -> None:
+    def __init__(self, error: str, text: str, place: tuple[str, int]) -> None:
         super().__init__(text)
-        self.error, self.text = error, text
+        self.error, self.text, self.place = error, text, place
 
 
 class NotCapturable(BaseException):

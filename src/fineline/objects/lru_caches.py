@@ -107,6 +107,7 @@ def call_cached(call: Call) -> Frame | None:
         try:
             result = fn(*args, **kwargs)
         except Exception:
+            trace.mutations.cached.pop()
             interp.fail("FL418", f"the cached function {fn.__name__} raised an error, which no cache keeps", True)
             raise
         if not _holds(entry, fn):

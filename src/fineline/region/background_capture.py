@@ -13,13 +13,16 @@ from fineline.background.capture_queue import CaptureJob
 from fineline.background.graph_state import GraphState, OtherState
 from fineline.background.queue import CAPTURES
 from fineline.background.turns import Turn
+from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import FinelineError
+from fineline.exception_slots import error_text
 from fineline.frames.graph_breaks import CaptureEnded, RestartSpecialized
 from fineline.policy.scope_stack import SCOPE
 from fineline.region.capture_state import BackgroundCapture
 from fineline.region.interface import CapturingRegion
 from fineline.region.session.capture_session import CaptureSession, Mode
 from fineline.region.sharing.adoption import adopt
+from fineline.report.events import Event
 from fineline.torch_facts.thread_state import state_is_plain
 
 # Capturing again with fewer symbols than before.
@@ -28,8 +31,8 @@ MOST_RESTARTS = 16
 PAUSE = 0.05
 
 
-class Planned(NamedTuple):
-    """In place of the result of a call: it is to run eagerly, now, and ``job`` captures it after that; None: another call's capture is under way."""
+class EagerRun(NamedTuple):
+    """In place of the result of a call: the call is to run eagerly, and ``job`` captures it after that; None: another call's capture is under way."""
 
     job: CaptureJob | None = None
 
@@ -39,15 +42,15 @@ def is_possible(region: CapturingRegion) -> bool:
     return region.state.background.may_succeed and not SCOPE.blocks and state_is_plain()
 
 
-def plan(region: CapturingRegion, args: tuple, kwargs: dict) -> Planned:
+def plan(region: CapturingRegion, args: tuple, kwargs: dict) -> EagerRun:
     """Plans the capture of a call, which begins after the call."""
     background = region.state.background
     job = CaptureJob(functools.partial(_capture, weakref.ref(region), background, args, kwargs, GraphState.now()), background.end)
     background.begin(job)
-    return Planned(job)
+    return EagerRun(job)
 
 
-def run(region: CapturingRegion, planned: Planned, args: tuple, kwargs: dict) -> Any:
+def run(region: CapturingRegion, planned: EagerRun, args: tuple, kwargs: dict) -> Any:
     """Runs a call eagerly, beside which the background's threads take turns; then queues the capture that is planned for it."""
     with CAPTURES.turns.call():
         try:
@@ -64,62 +67,92 @@ def run(region: CapturingRegion, planned: Planned, args: tuple, kwargs: dict) ->
 
 # -- the thread --------------------------------------------------------------------------------------------------------
 def _capture(ref: weakref.ref[CapturingRegion], background: BackgroundCapture, args: tuple, kwargs: dict, state: GraphState) -> None:
-    """Captures a call in the ``state`` in which it was made."""
+    """Captures a call in the ``state`` in which it was made, unless its region is gone."""
     turn = CAPTURES.turns.turn()
     # At once: the call that has queued this has not returned yet.
     turn.take()
     region = ref()
     try:
         if region is not None:
-            _capture_region(region, args, kwargs, state, turn)
+            _Attempt(region, args, kwargs, state, turn).make()
     finally:
         background.end()
 
 
-def _capture_region(region: CapturingRegion, args: tuple, kwargs: dict, state: GraphState, turn: Turn) -> None:
-    try:
-        with region.state:
-            TRACERS.holding_in_background(functools.partial(_in_state, region, args, kwargs, state, turn))
-        if gc.isenabled():
-            # Of what the capture has made, here: else a call would collect it.
-            gc.collect(0)
-        if region.entry_points.storage is not None:
-            region.entry_points.storage.keep(region)
-    except OtherState:
-        _failed(region, "FL017", "PyTorch's state is not that of the call")
-        time.sleep(PAUSE)
-    except TracersBusy as e:
-        _failed(region, "FL017", str(e))
-    except CaptureEnded as e:
-        _failed(region, e.error, e.text)
-    except FinelineError as e:
-        _failed(region, e.id, e.reason)
+class _Attempt:
+    """One try to capture a call in this thread."""
 
+    def __init__(self, region: CapturingRegion, args: tuple, kwargs: dict, state: GraphState, turn: Turn) -> None:
+        self.region, self.args, self.kwargs, self.state, self.turn = region, args, kwargs, state, turn
+        self.succeeded = False
 
-def _in_state(region: CapturingRegion, args: tuple, kwargs: dict, state: GraphState, turn: Turn) -> None:
-    with state.in_this_thread():
-        if region.entry.hit(args, kwargs) is not None or adopt(region, region.entry, args, kwargs) is not None:
-            return
-        for _ in range(MOST_RESTARTS):
-            with turn.everywhere():
-                session = CaptureSession(region, region.entry, args, kwargs, Mode(trial=True, beside=turn))
+    def make(self) -> None:
+        """Makes it; notes why it was in vain, if it was."""
+        region = self.region
+        try:
+            # Before the region's lock: the compiler's thread may hold this one for long, and `forget` waits for that one.
+            TRACERS.holding_in_background(self._make_alone)
+            if self.succeeded and gc.isenabled():
+                # Of what the capture has made, here: else a call would collect it.
+                gc.collect(0)
+            if self.succeeded and region.entry_points.storage is not None:
+                region.entry_points.storage.keep(region)
+        except OtherState:
+            if not self.succeeded:
+                self._failed("FL017", "PyTorch's state is not that of the call", region.reports.place)
+                time.sleep(PAUSE)
+        except TracersBusy as e:
+            self._failed("FL017", str(e), region.reports.place)
+        except CaptureEnded as e:
+            self._failed(e.error, e.text, e.place)
+        except FinelineError as e:
+            self._failed(e.id, e.reason, region.reports.place)
+        except Exception as e:
+            let_pass(e)
+            self._failed("FL901", error_text(e), region.reports.place)
+
+    def _make_alone(self) -> None:
+        """Captures the call unless another thread captures one: a later call plans another try then. Does not wait, as that thread may, for this one."""
+        locked: list[bool] = []
+        try:
+            self.region.state.try_lock(locked)
+            if locked[0]:
+                self._make_in_state()
+        finally:
+            if locked and locked[0]:
+                self.region.state.unlock()
+
+    def _make_in_state(self) -> None:
+        region, args, kwargs = self.region, self.args, self.kwargs
+        with self.state.in_this_thread():
+            if region.entry.hit(args, kwargs) is not None or adopt(region, region.entry, args, kwargs) is not None:
+                self.succeeded = True
+                return
             before = region.state.thread
             region.state.begin()
             try:
-                session.go()
-                break
-            except RestartSpecialized:
-                continue
+                for _ in range(MOST_RESTARTS):
+                    try:
+                        self.succeeded = self._run_session()
+                        break
+                    except RestartSpecialized:
+                        continue
             finally:
                 region.state.thread = before
-        if not session.kept:
-            _failed(region, "FL016", "its code has a graph break")
+            if not self.succeeded:
+                self._failed("FL016", "no program can replace the call", region.reports.place)
 
+    def _run_session(self) -> bool:
+        """Runs a session; returns whether it has added a program."""
+        with self.turn.profiling():
+            session = CaptureSession(self.region, self.region.entry, self.args, self.kwargs, Mode(trial=True, turn=self.turn))
+        session.go()
+        return session.kept
 
-def _failed(region: CapturingRegion, error: str, text: str) -> None:
-    """Notes that a capture was in vain, and why."""
-    changed = error == "FL017"
-    region.state.background.fail(for_good=not changed)
-    again = "in the background" if region.state.background.may_succeed else "while it waits"
-    reason = text if error in ("FL016", "FL017") else f"{text} ({error})"
-    region.reports.note_call("restart", "FL017" if changed else "FL016", f"{reason}; the next call is captured {again}")
+    def _failed(self, error: str, text: str, place: tuple[str, int]) -> None:
+        """Notes why the attempt was in vain."""
+        changed, background = error == "FL017", self.region.state.background
+        background.fail(for_good=not changed)
+        again = "in the background" if background.may_succeed else "while it waits"
+        reason = text if error in ("FL016", "FL017") else f"{text} ({error})"
+        self.region.reports.note(Event("restart", "FL017" if changed else "FL016", f"{reason}; the next call is captured {again}", *place))

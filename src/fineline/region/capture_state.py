@@ -86,9 +86,10 @@ class CaptureState:
         self._lock.release()
 
     def after_fork(self) -> None:
-        """Frees the lock in a forked child, which has no other thread that could."""
+        """Frees the lock in a forked child, which has no other thread that could, and forgets the capture that one has planned or makes."""
         self._renew()
         self.thread = None
+        self.background.end()
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     @property

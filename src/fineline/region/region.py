@@ -29,7 +29,7 @@ from fineline.kinds import is_a
 from fineline.policy.scope_stack import SCOPE
 from fineline.policy.stance import STANCES
 from fineline.region import background_capture
-from fineline.region.background_capture import Planned
+from fineline.region.background_capture import EagerRun
 from fineline.region.budget import RESTS, Budget, EagerReasons, ambient_refusal
 from fineline.region.capture_state import CaptureState
 from fineline.region.descriptions import describe_program, name_of
@@ -204,14 +204,14 @@ class Region:
             self.state.try_lock(locked)
             if locked[0]:
                 out = self._capture_alone(entry_point, args, kwargs)
-                if type(out) is not Planned:
+                if type(out) is not EagerRun:
                     return out
                 # It runs when other threads may capture again.
                 self.state.unlock()
                 locked[0] = False
                 return background_capture.run(self, out, args, kwargs)
             if self.state.background.is_pending and entry_point is self.entry:
-                return background_capture.run(self, Planned(), args, kwargs)
+                return background_capture.run(self, EagerRun(), args, kwargs)
             self.reports.note_call_once("skipped", "FL406", "another thread captures a call of this region")
             return self.run_eagerly(entry_point, args, kwargs)
         finally:
@@ -229,7 +229,7 @@ class Region:
             if run is not None:
                 return run()
         if first and self.state.background.is_pending:
-            return Planned()
+            return EagerRun()
         if not first and (None in SCOPE.blocks or watching()):
             entry_point.run_eagerly_after()
         if self.options.renew():

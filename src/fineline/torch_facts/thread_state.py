@@ -84,7 +84,7 @@ _FLAGS: tuple[tuple[Callable[[], bool], Callable[[bool], Any]], ...] = (
     *SWITCHES,
 )
 # How many of them, from the first, belong to a thread.
-_OWN_FLAGS = 2
+_THREAD_FLAGS = 2
 _HOOKS = (_AUTOGRAD._saved_tensors_hooks_get_disabled_error_message, _AUTOGRAD._saved_tensors_hooks_is_enabled)
 _ASKING: Mapping[Any, tuple[Any, ...]] = MappingProxyType(
     {
@@ -96,7 +96,7 @@ _ASKING: Mapping[Any, tuple[Any, ...]] = MappingProxyType(
 )
 SHARED = KERNELS | {set_parallel_losses}
 """Functions that set the state of all threads."""
-_FOR_BLOCKS = frozenset({"_enter_dual_level", "_exit_dual_level", "_jvp_increment_nesting", "_jvp_decrement_nesting", "_set_vmap_fallback_enabled"})
+_BLOCK_SETTERS = frozenset({"_enter_dual_level", "_exit_dual_level", "_jvp_increment_nesting", "_jvp_decrement_nesting", "_set_vmap_fallback_enabled"})
 OF_PROCESS = frozenset(
     {
         "default_dtype", "deterministic", "deterministic_warn_only", "deterministic_fill", "sdp_flash", "sdp_mem_efficient", "sdp_math", "sdp_cudnn",
@@ -112,9 +112,9 @@ def answers_before(fn: Callable, known: dict[Any, Any]) -> None:
         known.setdefault(ask, ask())
 
 
-def is_seen_meanwhile(fn: Callable) -> bool:
+def sets_shared_state(fn: Callable) -> bool:
     """Returns whether ``fn`` sets a state that other threads see, if only until a block of code ends. Wrappers in Python have the names of C's functions."""
-    return fn in SHARED or getattr(fn, "__name__", "") in _FOR_BLOCKS or any([fn is set_ for _, set_ in SWITCHES])
+    return fn in SHARED or getattr(fn, "__name__", "") in _BLOCK_SETTERS or any([fn is set_ for _, set_ in SWITCHES])
 
 
 def changed(known: dict[Any, Any]) -> list[tuple[Callable[[Any], Any], Any, Any]]:
@@ -180,16 +180,16 @@ def state_is_plain() -> bool:
     return not (_get_current_function_mode_stack() or facts.torch_dispatch_modes or facts.functorch_levels or facts.dual_level or facts.saved_tensor_hooks)
 
 
-def hidden_in_process(states: tuple[Any, ...]) -> list[bool]:
+def shared_flags(states: tuple[Any, ...]) -> list[bool]:
     """Returns those of the hidden states that all threads share: whether vmap may fall back, and the switches of a `DTensor`."""
-    flags: list[bool] = states[1][_OWN_FLAGS:]
+    flags: list[bool] = states[1][_THREAD_FLAGS:]
     return flags
 
 
 def put_back_in_thread(states: tuple[Any, ...]) -> None:
     """Restores the hidden states of this thread alone."""
     message, flags, depth = states
-    put_back_hidden((message, flags[:_OWN_FLAGS] + hidden_in_process(hidden_states()), depth))
+    put_back_hidden((message, flags[:_THREAD_FLAGS] + shared_flags(hidden_states()), depth))
 
 
 def end_guards(error: BaseException) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fineline.guards.ambient_table import AMBIENT
+from fineline.guards.facts import AmbientFacts
 from fineline.torch_facts.random_state import random_states, unmoved
 from fineline.torch_facts.thread_state import answers_before
 
@@ -23,6 +24,10 @@ class SegmentState:
         # The results of state queries from before the state was changed.
         self.answers: dict[Callable[..., object], object] = {}
         self.random = random_states()
+
+    def now(self) -> AmbientFacts:
+        """Returns PyTorch's state as the captured code has left it so far."""
+        return AMBIENT.now()
 
     def before_change(self, fn: Callable[..., object]) -> None:
         """Notes the results of queries for the state that ``fn`` is about to change."""

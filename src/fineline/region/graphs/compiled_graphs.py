@@ -98,13 +98,13 @@ class CompiledGraphs:
         own = self._options.min_graph_operators
         return self.backend.min_graph_operators if own is None else own
 
-    def compile(self, gm: CapturedGraph, examples: list, kinds: Kinds | None, beside: bool = False) -> Callable | GraphJob:
+    def compile(self, gm: CapturedGraph, examples: list, kinds: Kinds | None, queues: bool = False) -> Callable | GraphJob:
         """Compiles a graph with the backend, or makes the job to do so, unless that has compiled an equal one for inputs of the same kinds.
 
         A user's backend gets equal graphs from different places in the code separately, because its result may depend on the place.
         A known graph with more outputs is used too; then ``gm`` gets the same outputs.
 
-        ``beside``: whether this thread runs beside calls; then raises `Restart` if a call has to compile the graph.
+        ``queues``: whether it only queues the graph, because this thread runs beside calls; raises `Restart` if a call has to compile the graph.
         """
         place = () if self.backend.builtin else place_of_graph(gm._graph)
         for known, its_kinds, its_place, compiled in self._compiled:
@@ -118,7 +118,7 @@ class CompiledGraphs:
         # Before its nodes are described: the sources of its inputs are dropped then.
         buckets = buckets_of(gm) if self.backend.sees_graphs and self._options.optimize_ddp in CUTTING else None
         in_background = self._in_background(gm, examples, buckets)
-        if beside and not in_background and self.backend.name != "eager":
+        if queues and not in_background and self.backend.name != "eager":
             raise Restart("FL016", "its graph cannot be compiled in the background")
         self.graphs.append(gm)
         if self.are_seen or self._options.shadow or is_a(self._watch.tally, Tally):

@@ -87,7 +87,7 @@ class Mode(NamedTuple):
     # The reason why an attempt in the other mode stopped.
     why: str = ""
     # The turns of the thread, if it runs in one of its own beside the user's code: a trial on fakes that has no effect even meanwhile.
-    beside: Turn | None = None
+    turn: Turn | None = None
 
 
 CAPTURE = Mode()
@@ -130,8 +130,8 @@ class CaptureSession:
     def _set_up(self, args: tuple, kwargs: dict) -> None:
         """Sets up the interpreter for the session."""
         region, entry_point, mode, interp = self.region, self.entry_point, self.mode, self.interp
-        if mode.beside is not None:
-            interp.trace, interp.limits.turn = ConcurrentTrace(interp), mode.beside
+        if mode.turn is not None:
+            interp.trace, interp.limits.turn = ConcurrentTrace(interp), mode.turn
         interp.trace.active = mode.captures
         interp.nested.take_function_modes(interp.trace, region.lessons.sets_device)
         interp.tensors.shows_layouts = region.graphs.are_seen
@@ -140,11 +140,12 @@ class CaptureSession:
         interp.rules = rules_now(region.options.policy, interp.fired)
         interp.tensors.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
         if mode.captures and not mode.live and not amid_transforms(entry_point is region.entry):
-            symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or mode.beside is not None or entry_point.draws)
+            symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or mode.turn is not None or entry_point.draws)
             interp.trace.symbols = symbols
             # Without graph breaks, all effects of the call can be undone.
             switches = not (mode.trial or mode.why) and entry_point is region.entry and region.options.fullgraph
-            interp.use(FakeBacking(symbols.fakes, not mode.trial, mode.beside) if symbols is not None else LiveBacking(switches, not mode.trial))
+            interp.use(FakeBacking(symbols.fakes, not mode.trial, mode.turn) if symbols is not None else LiveBacking(switches, not mode.trial))
+        assert mode.turn is None or not interp.backing.real, "a capture beside calls has no effect"
         interp.varying.unsteady = entry_point.varying.unsteady
         interp.eager.resumes = entry_point.stretch is not None
         state = entry_point.frame_state
@@ -238,12 +239,10 @@ class CaptureSession:
         try:
             writer = region.writer(interp.trace, self._name())
             try:
-                with computing(interp), self.mode.beside.everywhere() if self.mode.beside is not None else nullcontext():
-                    if is_a(interp.trace, ConcurrentTrace):
-                        interp.trace.state.check()
+                with computing(interp), self.mode.turn.profiling() if self.mode.turn is not None else nullcontext():
                     writer.returns(value)
                     offer = Offer(region, self.entry_point, self.shape, interp)
-                    keep(region, self.entry_point, self.shape, writer, None, False, self.mode.beside is not None)
+                    keep(region, self.entry_point, self.shape, writer, None, False)
                     offer.make()
             finally:
                 writer.rebuild.close()
@@ -265,7 +264,7 @@ class CaptureSession:
 
     def take_back(self) -> None:
         """Undoes the effects of the newest segment."""
-        if self.mode.beside is not None:
+        if self.mode.turn is not None:
             # There are none, and the thread ends with the capture.
             self.interp.stand_ins.forget()
             self.interp.trace.mutations.undo()
@@ -389,6 +388,8 @@ class CaptureSession:
             rule = named_rule(graph_break, place)
             error = refused(graph_break.error, graph_break.reason, place, rule, breaks, graph_break.fn, user_stack(f), selector_of(f))
             raise interp.outcome.abandon(error)
+        if self.mode.turn is not None:
+            raise Restart("FL016", f"a graph break: {graph_break.reason}")
         if self.mode.trial:
             raise interp.outcome.abandon(NotOneGraph())
         return rule_here is not None or graph_break.error in DECLARED
@@ -552,7 +553,7 @@ class CaptureSession:
     def _restart(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
         """Undoes this attempt, and sets ``behind`` to capture the call in another mode, outside all handlers of this session."""
         roots = tuple([src.value for src in self.interp.trace.guards.roots()])
-        mutations = self.interp.trace.mutations
+        mutations, place = self.interp.trace.mutations, user_place(self.interp.frame, self.region.fn)
         # The calls that caches have counted: the next attempt must not count them again.
         self.region.state.leave_cached_calls([*mutations.ahead, *mutations.cached])
         self.take_back()
@@ -564,8 +565,8 @@ class CaptureSession:
         if self.mode.trial:
             # The caller of a trial decides what happens next.
             self._release()
-            if self.mode.beside is not None and not again:
-                raise CaptureEnded(error, text)
+            if self.mode.turn is not None and not again:
+                raise CaptureEnded(error, text, place)
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
             how = "with fewer symbols" if again else "on its real values"

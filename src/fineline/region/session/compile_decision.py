@@ -10,35 +10,37 @@ from torch.fx import GraphModule
 from fineline.backends.eager import as_it_is
 from fineline.background.graph_job import GraphJob
 from fineline.codegen.residual_program import ResidualWriter
+from fineline.kinds import is_a
 from fineline.region.descriptions import describe_program, place_of
 from fineline.region.entry_point import CallShape, EntryPoint
 from fineline.region.interface import CapturingRegion
+from fineline.region.session.concurrent_trace import ConcurrentTrace
 from fineline.region.session.program_costs import measure
 from fineline.report.events import Detail, Event
 
 
 def keep(
-    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool,
-    beside: bool = False,
-) -> None:  # fmt: skip
+    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
+) -> None:
     """Compiles a captured segment and adds its program. A graph of too few operators runs eagerly, unless a rule declares a break at it.
 
     ``declared``: whether a rule asked for the graph break that ends the segment; None if it ends with the call. ``skipped``: whether capture
-    skips the code that runs at it. ``beside``: whether the capture runs beside calls, so that it compiles nothing itself.
+    skips the code that runs at it.
     """
     recording = region.watch.recording
     if recording is None:
-        _keep(region, entry_point, shape, writer, declared, skipped, beside)
+        _keep(region, entry_point, shape, writer, declared, skipped)
     else:
         with recording.making_program():
             _keep(region, entry_point, shape, writer, declared, skipped)
 
 
 def _keep(
-    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool,
-    beside: bool = False,
-) -> None:  # fmt: skip
+    region: CapturingRegion, entry_point: EntryPoint, shape: CallShape, writer: ResidualWriter, declared: bool | None, skipped: bool
+) -> None:
     recorder = writer.trace.recorder
+    # Beside calls, the thread compiles nothing itself.
+    concurrent = writer.trace if is_a(writer.trace, ConcurrentTrace) else None
     if region.ranks is not None and region.ranks.is_open:
         # Before the backend compiles, which may take longer on one rank than on another.
         ending = "the segment ends at a graph break" if declared is not None else "the segment ends with the call"
@@ -47,7 +49,7 @@ def _keep(
     few = n < least and not (declared or entry_point.declared)
     small = n > 0 and (recorder.traits.only_state or few)
     kind = "eager" if small else "captured"
-    compile_graph: Callable[..., Callable | GraphJob] = _as_it_is if small else functools.partial(region.graphs.compile, beside=beside)
+    compile_graph: Callable[..., Callable | GraphJob] = _as_it_is if small else functools.partial(region.graphs.compile, queues=concurrent is not None)
     tally = region.watch.tally
     if tally is not None:
         captured = tally.close(kind)
@@ -58,6 +60,8 @@ def _keep(
     if recording is not None:
         compile_graph = recording.timed(compile_graph)
     segment = writer.compile(compile_graph, entry_point.again(shape.kwnames), not small)
+    if concurrent is not None:
+        concurrent.state.check()
     if segment.graph is not None:
         at = next((p for p in places if p[0]), None) or place_of(region.fn)
         detail: Detail = {"ops": n, "places": places}

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fineline.frames.graph_breaks import Restart
 from fineline.guards.ambient_table import AMBIENT
-from fineline.guards.facts import TensorFacts
+from fineline.guards.facts import AmbientFacts, TensorFacts
 from fineline.guards.source import GuardBuilder, Source
 from fineline.identity import AddressMap, AddressSet
 from fineline.kinds import is_a, is_users_class
-from fineline.torch_facts.thread_state import OF_PROCESS, is_seen_meanwhile
+from fineline.torch_facts.thread_state import OF_PROCESS, sets_shared_state
 from fineline.tracing.deferred_values import DeferredValues
 from fineline.tracing.guarded_trace import TraceOwner
 from fineline.tracing.mutation_log import EMPTY, MutationLog, Registration, Written
@@ -35,11 +35,11 @@ _MADE_AT_READS = {
 }
 
 
-def _stop(text: str) -> NoReturn:
+def _refuse(text: str) -> NoReturn:
     raise Restart("FL016", text)
 
 
-def _changed(what: str) -> NoReturn:
+def _refuse_change(what: str) -> NoReturn:
     raise Restart("FL017", f"{what} changes meanwhile")
 
 
@@ -51,31 +51,31 @@ class ConcurrentGuards(GuardBuilder):
         self._payloads: dict[tuple[int, object], Any] = {}
 
     def root(self, i: int, name: str, value: object) -> Source:
-        return _unchanged(super().root(i, name, value), value)
+        return _checked(super().root(i, name, value), value)
 
     def type_attr(self, cls: type, name: str, value: object) -> Source:
-        return _unchanged(super().type_attr(cls, name, value), value)
+        return _checked(super().type_attr(cls, name, value), value)
 
     def access(self, parent: Source, op: str, key: object, value: object) -> Source:
         if is_a(parent.value, threading.local):
-            _stop("it reads a variable that each thread has for itself")
-        return _unchanged(super().access(parent, op, key, value), value)
+            _refuse("it reads a variable that each thread has for itself")
+        return _checked(super().access(parent, op, key, value), value)
 
     def check(self, src: Source, op: str, payload: Any, ident: object = None) -> None:
         before = self._payloads.setdefault((src.reg, op if ident is None else (op, ident)), payload)
         if not (_same_predicate if op == "predicate" else _same)(before, payload):
-            _changed(src.text())
+            _refuse_change(src.text())
         super().check(src, op, payload, ident)
 
     def tensor(self, src: Source, facts: TensorFacts) -> None:
         if "tensor" in src.checked and not _same(self.tensors[src.reg], facts):
-            _changed(src.text())
+            _refuse_change(src.text())
         super().tensor(src, facts)
 
 
-def _unchanged(src: Source, value: object) -> Source:
+def _checked(src: Source, value: object) -> Source:
     if not _same(src.value, value):
-        _changed(src.text())
+        _refuse_change(src.text())
     return src
 
 
@@ -102,7 +102,7 @@ def _same_predicate(a: tuple[Any, str], b: tuple[Any, str]) -> bool:
     return a[0] is b[0] or (type(a[0]) is type(b[0]) and a[1] == b[1])
 
 
-class NothingExpanded:
+class NoContainers:
     """In place of the containers whose contents are guarded: each read of one guards it once more, and so compares it with the reads before."""
 
     def __contains__(self, container: object) -> bool:
@@ -128,26 +128,26 @@ class SealedLog(MutationLog):
 
     def note(self, obj: Any, src: Source, key: Any = EMPTY) -> None:
         if obj not in self.copies:
-            _stop(f"it changes {Written(obj, src, '', None).text(key)}")
+            _refuse(f"it changes {Written(obj, src, '', None).text(key)}")
         super().note(obj, src, key)
 
     def note_class(self, cls: type, src: Source, name: str) -> None:
-        _stop(f"it sets {src.text()}.{name}")
+        _refuse(f"it sets {src.text()}.{name}")
 
     def replace(self, obj: Any, key: Any, value: Any) -> None:
-        _stop("a number in a container varies")
+        _refuse("a number in a container varies")
 
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
-        _stop(f"it sets {src.text()}.{descriptor.__name__}")
+        _refuse(f"it sets {src.text()}.{descriptor.__name__}")
 
     def note_hook(self, made: Registration) -> None:
-        _stop("it registers a hook on a tensor")
+        _refuse("it registers a hook on a tensor")
 
     def note_cached(self, fn: Any, key: Any) -> None:
-        _stop(f"it adds an entry to the cache of {getattr(fn, '__name__', 'a function')}")
+        _refuse(f"it adds an entry to the cache of {getattr(fn, '__name__', 'a function')}")
 
     def note_mask(self, buffer: Any) -> None:
-        _stop("an operator leaves a mask for later ones")
+        _refuse("an operator leaves a mask for later ones")
 
     def note_storage(self, t: Tensor) -> None:
         """Notes nothing, because operators write into fakes."""
@@ -156,7 +156,7 @@ class SealedLog(MutationLog):
         """Notes nothing, as above."""
 
     def set_data(self, t: Tensor, held: Tensor, value: Tensor) -> None:
-        _stop("it sets the .data of a tensor")
+        _refuse("it sets the .data of a tensor")
 
     def undo(self) -> None:
         self.settings.undo()
@@ -168,19 +168,23 @@ class SharedState(SegmentState):
     __slots__ = ()
 
     def before_change(self, fn: Callable[..., object]) -> None:
-        if is_seen_meanwhile(fn):
-            _stop(f"it calls {getattr(fn, '__name__', fn)}, which sets the state of all threads")
+        if sets_shared_state(fn):
+            _refuse(f"it calls {getattr(fn, '__name__', fn)}, which sets the state of all threads")
         super().before_change(fn)
 
     def drew(self) -> bool:
         # Operators on fakes draw nothing; the user's code may, beside them.
         return False
 
+    def now(self) -> AmbientFacts:
+        # What all threads share is not the captured code's doing: no program sets it, and no backend sees it set or put back.
+        return super().now()._replace(**{name: getattr(self.start, name) for name in OF_PROCESS})
+
     def check(self) -> None:
         """Raises `Restart` if the state that all threads share is not what it was at the start."""
         now = AMBIENT.now()
         if any([getattr(now, name) != getattr(self.start, name) for name in OF_PROCESS]):
-            _changed("PyTorch's state")
+            _refuse_change("PyTorch's state")
 
 
 class ConcurrentTrace(SegmentTrace):
@@ -196,7 +200,7 @@ class ConcurrentTrace(SegmentTrace):
         super().__init__(interp)
         self.guards, self.mutations, self.state = ConcurrentGuards(interp), SealedLog(), SharedState()
         self.deferred = DeferredValues(self.guards)
-        self.containers.expanded = NothingExpanded()
+        self.containers.expanded = NoContainers()
         self.guards.ambient(self.state.start)
         self._shadows: AddressMap[dict] = AddressMap()
         self.namespaces.shadows = self._shadows
@@ -205,19 +209,19 @@ class ConcurrentTrace(SegmentTrace):
 
     def expose(self, d: dict) -> None:
         if d in self._shadows:
-            _stop("it reads the __dict__ of an object whose attributes it sets")
+            _refuse("it reads the __dict__ of an object whose attributes it sets")
         self._exposed.add(d)
 
     def dict_source(self, obj: Any, d: dict) -> Source | None:
         if d in self._shadows:
-            _stop(f"it uses a {type(obj).__name__} whose attributes it sets")
+            _refuse(f"it uses a {type(obj).__name__} whose attributes it sets")
         return super().dict_source(obj, d)
 
     def writable(self, obj: Any, d: dict, src: Source) -> dict:
         if d in self.mutations.copies:
             return d
         if type(d) is not dict or d in self._exposed or not is_users_class(type(obj)) or is_a(obj, (Tensor, BaseException, *PINNED)):
-            _stop(f"it sets an attribute of {src.parent.text() if src.parent is not None else src.text()}")
+            _refuse(f"it sets an attribute of {src.parent.text() if src.parent is not None else src.text()}")
         found = self._shadows[d] = dict(d)
         self.mutations.copies.add(found)
         self.adopt(found, src)
