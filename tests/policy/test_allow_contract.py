@@ -478,8 +478,12 @@ def test_a_library_s_mark_that_promises_too_much_is_a_graph_break(fn, options):
         assert len(NOTED) - before == (2 if fn is notes_its_calls else 0) or options.get("verify")
     events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.reports.events]
     assert [(e.kind, e.id) for e in events if e.kind == "break"] == [("break", "FL107")]
+    whole = fineline.compile(calls_it, backend="eager", fullgraph=True)
+    if fn is notes_its_calls:
+        # A first call may fill a table.
+        whole(X, *args)
     with pytest.raises(Unsupported) as caught:
-        fineline.compile(calls_it, backend="eager", fullgraph=True)(X, *args)
+        whole(X, *args)
     assert caught.value.id == "FL107"
     # What the user asks for is checked, and said.
     with pytest.raises(Unsupported, match="FL107"):
@@ -517,6 +521,143 @@ def test_a_function_with_a_library_s_mark_that_fills_a_table_is_taken_at_the_nex
     assert len(graphs) == 2 and all(any(n.target is looks_up for n in gm.graph.nodes) for gm in graphs)
     events = [e for region in fineline.api.regions() if region.fn is calls_it for e in region.reports.events]
     assert not [e for e in events if e.kind == "break"]
+
+
+# -- What a function with a library's mark fills at its first call -----------------------------------------------------
+FILLED: dict = {"items": [], "seen": set(), "calls": 0}
+
+
+def empty():
+    FILLED.clear()
+    FILLED.update(items=[], seen=set(), calls=0)
+
+
+def fills_a_dict(x, name):
+    if name not in FILLED:
+        FILLED[name] = len(FILLED)
+    return x * 2
+
+
+def fills_a_list(x, name):
+    if name not in FILLED["items"]:
+        FILLED["items"].append(name)
+    return x + len(FILLED["items"])
+
+
+def fills_a_set(x, name):
+    FILLED["seen"] = FILLED["seen"] | {name}
+    return x.cos()
+
+
+def counts_calls(x):
+    FILLED["calls"] += 1
+    return x - 1
+
+
+def fills_one_dict(x):
+    return fills_a_dict(x.sin(), "a").exp()
+
+
+def fills_many(x):
+    for name in "abc":
+        x = fills_a_list(fills_a_set(fills_a_dict(x, name), name), name)
+    return x
+
+
+def fills_after_a_write(x):
+    FILLED["user"] = FILLED.get("user", 0) + 1
+    return fills_a_list(fills_a_dict(x, "a"), "a") + FILLED["user"]
+
+
+def fills_what_it_has_written(x):
+    FILLED["a"] = None
+    y = fills_a_dict(x, "a")
+    del FILLED["a"]
+    return fills_a_dict(y, "a")
+
+
+def fills_and_counts(x):
+    return counts_calls(fills_a_dict(x, "a")) + fills_a_dict(x, "b")
+
+
+def fills_after_a_draw(x):
+    x = x + torch.rand(4)
+    return fills_a_dict(x, "a") + torch.rand(4)
+
+
+def fills_after_a_break(x):
+    x = x.sin()
+    torch._dynamo.graph_break()
+    return fills_a_dict(x, "a") + 1
+
+
+def fills_after_a_write_into_its_argument(x):
+    x.add_(1)
+    return fills_a_dict(x, "a")
+
+
+def fills_and_raises(x):
+    y = fills_a_dict(x, "a")
+    if FILLED["calls"] == 0:
+        FILLED["calls"] = 1
+        raise ValueError("the first call")
+    return y
+
+
+# The graphs up to each of the first three calls.
+FILLING = {
+    fills_one_dict: (1, 1, 1), fills_many: (1, 1, 1), fills_after_a_write: (1, 1, 2), fills_what_it_has_written: (0, 0, 0),
+    fills_and_counts: (0, 0, 2), fills_after_a_draw: (1, 1, 1), fills_after_a_break: (1, 2, 2), fills_and_raises: (0, 1, 1),
+    fills_after_a_write_into_its_argument: (1, 1, 1),
+}  # fmt: skip
+
+
+def outcome(fn, x):
+    torch.manual_seed(0)
+    try:
+        found = fn(x)
+    except ValueError as e:
+        found = str(e)
+    return [t.tolist() if isinstance(t, torch.Tensor) else t for t in (found, x, torch.rand(1))], repr(FILLED)
+
+
+@pytest.mark.parametrize("options", [{}, {"first_call": "compiled"}, None], ids=str)
+@pytest.mark.parametrize("fn", FILLING, ids=lambda fn: fn.__name__)
+def test_tables_that_are_filled_at_the_first_call(fn, options):
+    """Each call has the effects of one, and what the first call fills costs no graph."""
+    for marked in (fills_a_dict, fills_a_list, fills_a_set, counts_calls):
+        torch._dynamo.allow_in_graph(marked)
+    graphs, counts, results = [], [], []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    settings = {"dynamic": True} if options is None else {"options": options}
+    for called in (fn, fineline.compile(fn, backend=backend, **settings)):
+        empty()
+        results.append([])
+        for k in range(4):
+            results[-1].append(outcome(called, X + k))
+            counts.append(len(graphs))
+        empty()
+        results[-1].append(outcome(called, X.clone()))
+    assert results[1] == results[0]
+    assert options or tuple(counts[4:7]) == FILLING[fn]
+
+
+def test_a_table_that_the_first_call_fills_is_no_graph_break():
+    torch._dynamo.allow_in_graph(fills_a_dict)
+    empty()
+
+    def calls_it(x):
+        return fills_a_dict(x.sin(), "a").exp()
+
+    compiled = fineline.compile(calls_it, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(X), calls_it(X))
+    assert list(FILLED) == ["items", "seen", "calls", "a"]
+    [region] = [region for region in fineline.api.regions() if region.fn is calls_it]
+    assert [(e.kind, e.id) for e in region.reports.events] == [("eager", "FL454"), ("graph", "FL001")]
 
 
 class Registry:

@@ -10,6 +10,42 @@ from torch.utils.checkpoint import checkpoint
 import fineline
 
 X = torch.rand(3, 4)
+NOTED: list[str] = []
+
+
+@torch.library.custom_op("fineline_hooked::noting", mutates_args=())
+def noting(x: torch.Tensor) -> torch.Tensor:
+    NOTED.append("operator")
+    return x * 2
+
+
+noting.register_fake(torch.empty_like)
+noting.register_autograd(lambda ctx, grad: grad * 2)
+
+
+class Noting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        NOTED.append("function")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+def marked(x):
+    NOTED.append("marked")
+    return x * 2
+
+
+def looping(x):
+    for _ in range(40_000):
+        pass
+    return x
+
+
+MARKED = torch._dynamo.allow_in_graph(marked)
 
 
 class Block(nn.Module):
@@ -80,3 +116,30 @@ def test_other_hooks_see_the_programs_tensors():
         n = len(packed)
         compiled(X.clone().requires_grad_())
     assert n and len(packed) == 2 * n
+
+
+@pytest.mark.parametrize("called", [noting, Noting.apply, marked, looping, lambda x: x], ids=["operator", "function", "marked", "loop", "none"])
+def test_what_a_capture_has_done_is_undone_before_the_call_runs_eagerly(called):
+    """The capture under hooks is undone, whatever ends it: each effect happens once."""
+    written = []
+
+    def fn(x, held):
+        NOTED.append("before")
+        held["n"] += 1
+        y = called(x.sin())
+        written.append(len(held))
+        held[held["n"]] = "after"
+        return y.cos()
+
+    for f in (fn, fineline.compile(fn, backend="eager")):
+        NOTED.clear()
+        written.clear()
+        held = {"n": 0}
+        for _ in range(3):
+            x = X.clone().requires_grad_()
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+                f(x, held).sum().backward()
+        found = list(NOTED), list(written), held
+        if f is fn:
+            expected = found
+    assert found == expected

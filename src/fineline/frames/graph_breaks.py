@@ -127,7 +127,7 @@ class Restart(BaseException):
 
 
 class CaptureEnded(Exception):
-    """A capture in a thread of its own cannot go on, for the reason ``text`` with the id ``error``; ``place``: the user's file and line."""
+    """A trial cannot go on, for the reason ``text`` with the id ``error``; ``place``: the user's file and line."""
 
     def __init__(self, error: str, text: str, place: tuple[str, int]) -> None:
         super().__init__(text)

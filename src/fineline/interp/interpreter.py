@@ -72,7 +72,7 @@ READS_CALLERS = (compile, eval, exec)
 # Internal errors, if fineline's code raises them during capture.
 INTERNAL = (AssertionError, NotForGraph, NotReconstructible, InternalError)
 # Reasons to go on uncaptured where no graph may break, too: the next call is captured.
-_OF_ONE_CALL = frozenset({"FL426", "FL440", "FL901"})
+_OF_ONE_CALL = frozenset({"FL426", "FL440", "FL454", "FL901"})
 
 
 class Interpreter:
@@ -462,8 +462,8 @@ class Interpreter:
             return
         if breaks_here(self.options.breaks) != "any" and error not in _OF_ONE_CALL and self.declared(error) is None:
             raise self.outcome.abandon(self.refusal(error, text, self.frame))
-        # On fakes, the capture starts again.
-        self.trace.active = not self.backing.real
+        # A capture that has had no effect starts again.
+        self.trace.active = self.backing.undone
         self.trace.namespaces.global_values.clear()  # Writes of globals no longer update this table.
         self.eager.pause.end()
         if not self.trace.active:

@@ -57,6 +57,8 @@ class CaptureState:
         self._interrupt: BaseException | None = None
         # Calls that the user's caches have counted in an attempt that restarts; the next attempt does not make them again.
         self._cached_calls: list[tuple[Any, Any]] = []
+        # Whether a call has run eagerly because it has filled a table.
+        self._filled = False
         self.background = BackgroundCapture()
         _ALL.add(self)
 
@@ -117,6 +119,15 @@ class CaptureState:
     def take_cached_calls(self) -> list[tuple[Any, Any]]:
         calls, self._cached_calls = self._cached_calls, []
         return calls
+
+    def note_fills(self) -> None:
+        """Notes that a call runs eagerly because its code has filled a table: it can be captured after that."""
+        self._filled = True
+
+    def take_fills(self) -> bool:
+        """Returns whether that was noted, and forgets it."""
+        found, self._filled = self._filled, False
+        return found
 
 
 # The states of all regions of the process: a forked child does not have the threads that may hold their locks.

@@ -22,7 +22,7 @@ from fineline.codegen.residual_program import ResidualWriter
 from fineline.distributed.rank_check import RankCheck
 from fineline.errors import FinelineError, InternalError, Recompiled, Unsupported
 from fineline.exception_slots import TRACEBACK
-from fineline.frames.graph_breaks import RestartSpecialized
+from fineline.frames.graph_breaks import CaptureEnded, RestartSpecialized
 from fineline.frames.graph_limits import GraphLimits
 from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
@@ -49,7 +49,7 @@ from fineline.region.sharing.adoption import adopt
 from fineline.region.sharing.shared_programs import shared_by
 from fineline.region.stances import Stances
 from fineline.region.watch import UNWATCHED, Watch
-from fineline.report.events import ShownRule
+from fineline.report.events import Event, ShownRule
 from fineline.report.programs import KeptProgram
 from fineline.tensor_ops.user_modes import watching
 from fineline.torch_facts.function_modes import mode_stack, sees_operators
@@ -266,6 +266,8 @@ class Region:
             self.state.begin()
             try:
                 out = CaptureSession(self, entry_point, args, kwargs).go()
+                if self.state.take_fills() and first and self.watch is UNWATCHED:
+                    self._capture_after(args, kwargs)
                 if not self.options.wait and gc.isenabled():
                     # Of what the capture has made, in this call: the next one is to be as fast as eager code.
                     gc.collect(0)
@@ -294,6 +296,8 @@ class Region:
             with saved_plainly():
                 attempt = CaptureSession(self, self.entry, args, kwargs, Mode(live=True, trial=True))
                 attempt.go()
+        except CaptureEnded as e:
+            self.reports.note(Event("restart", e.error, f"{e.text}; the call runs eagerly", *e.place))
         finally:
             # Not in a method: at its first instruction an exception from outside may arrive.
             self.state.thread = before
@@ -302,6 +306,16 @@ class Region:
             return run()
         self.eager.always_under_hooks()
         return self.fn(*args, **kwargs)
+
+    def _capture_after(self, args: tuple, kwargs: dict) -> None:
+        """Captures, as a trial, a call that has run eagerly: its result stands, and an error is left to the next call."""
+        attempt = CaptureSession(self, self.entry, args, kwargs, Mode(live=True, trial=True))
+        try:
+            attempt.go()
+        except CaptureEnded as e:
+            self.reports.note(Event("restart", e.error, f"{e.text}; the next call is captured", *e.place))
+        except Exception:
+            attempt.take_back()
 
     def capture_anew(self, limits: GraphLimits | None) -> bool:
         """Drops all programs, so that the next call is captured anew, within these limits too; returns False if another thread captures now."""

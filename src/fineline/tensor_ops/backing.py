@@ -40,11 +40,11 @@ def computing(interp: Interp) -> Iterator[None]:
 class LiveBacking(Backing):
     """The backing of a capture on the user's tensors: operators compute, and their writes take effect."""
 
-    __slots__ = ("may_be_symbolic", "real", "restartable", "switches")
+    __slots__ = ("may_be_symbolic", "real", "restartable", "switches", "undone")
 
-    def __init__(self, switches: bool = False, restartable: bool = False) -> None:
+    def __init__(self, switches: bool = False, restartable: bool = False, undone: bool = False) -> None:
         self.real, self.may_be_symbolic = True, False
-        self.switches, self.restartable = switches, restartable
+        self.switches, self.restartable, self.undone = switches, restartable, undone
 
     @property
     def is_symbolic(self) -> bool:
@@ -136,13 +136,13 @@ class LiveBacking(Backing):
 class FakeBacking(Backing):
     """The backing of a capture on fakes: tensors have no numbers, sizes may be symbols, and no effect happens before the program runs."""
 
-    __slots__ = ("_fakes", "_turn", "may_be_symbolic", "real", "restartable", "switches")
+    __slots__ = ("_fakes", "_turn", "may_be_symbolic", "real", "restartable", "switches", "undone")
 
     def __init__(self, fakes: Fakes, restartable: bool = False, turn: Turn | None = None) -> None:
         """``turn``: those of a thread that captures beside calls, which it takes before each operator."""
         self._fakes, self._turn = fakes, turn
         self.real, self.may_be_symbolic = False, True
-        self.switches, self.restartable = False, restartable
+        self.switches, self.restartable, self.undone = False, restartable, True
 
     @property
     def is_symbolic(self) -> bool:

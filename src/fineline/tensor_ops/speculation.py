@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fineline.frames.frame import handled
-from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.graph_breaks import GraphBreak, Restart
 from fineline.fx.body_recorder import Part
 from fineline.guards.facts import unseen
 from fineline.kinds import is_a
@@ -22,9 +22,14 @@ from fineline.tracing.mutation_log import MOST_KEPT, has_history
 KEEPS = frozenset({Tensor, torch.nn.Parameter})
 
 
-def settle_first(call: Call, rule: str = "") -> None:
-    """Notes that the graph gets a node that must not run twice; breaks the graph before it if checks, or errors that are handled, forbid that."""
+def settle_first(call: Call, rule: str = "", checked: bool = False) -> None:
+    """Notes that the graph gets a node that must not run twice; breaks the graph before it if checks, or errors that are handled, forbid that.
+
+    ``checked``: capture runs through the code of the node, and sees what it does.
+    """
     trace = call.trace
+    if call.interp.backing.real and call.interp.backing.undone and not checked:
+        raise Restart("FL516", f"{describe(call.fn)} may do more than compute")
     if delivers(call.interp) and handled(call.frame):
         raise call.graph_break("FL525", f"{describe(call.fn)} may raise, and have effects, where exceptions are handled")
     if trace.failures.fragile or trace.failures.are_granted():

@@ -103,6 +103,8 @@ class Backing(Protocol):
     switches: bool
     # Whether the host can undo a segment and capture it on fakes; if not, the segment must not draw random numbers.
     restartable: bool
+    # Whether the capture is undone if it fails: nothing of it has an effect then. If not, the call goes on without it.
+    undone: bool
 
     @property
     def is_symbolic(self) -> bool:

@@ -139,12 +139,14 @@ class CaptureSession:
         interp.trace.mutations.ahead = region.state.take_cached_calls()
         interp.rules = rules_now(region.options.policy, interp.fired)
         interp.tensors.undoable = breaks_here(region.options.breaks) != "any" or mode.trial or (interp.rules is not None and interp.rules.refuse)
-        if mode.captures and not mode.live and not amid_transforms(entry_point is region.entry):
+        if mode.captures and mode.live and mode.trial:
+            interp.use(LiveBacking(undone=True))
+        elif mode.captures and not mode.live and not amid_transforms(entry_point is region.entry):
             symbols = region.symbols(interp, entry_point, args, kwargs, bool(mode.why) or mode.turn is not None or entry_point.draws)
             interp.trace.symbols = symbols
             # Without graph breaks, all effects of the call can be undone.
             switches = not (mode.trial or mode.why) and entry_point is region.entry and region.options.fullgraph
-            interp.use(FakeBacking(symbols.fakes, not mode.trial, mode.turn) if symbols is not None else LiveBacking(switches, not mode.trial))
+            interp.use(FakeBacking(symbols.fakes, not mode.trial, mode.turn) if symbols is not None else LiveBacking(switches, not mode.trial, mode.trial))
         assert mode.turn is None or not interp.backing.real, "a capture beside calls has no effect"
         interp.varying.unsteady = entry_point.varying.unsteady
         interp.eager.resumes = entry_point.stretch is not None
@@ -565,7 +567,7 @@ class CaptureSession:
         if self.mode.trial:
             # The caller of a trial decides what happens next.
             self._release()
-            if self.mode.turn is not None and not again:
+            if (self.mode.turn is not None or self.mode.live) and not again:
                 raise CaptureEnded(error, text, place)
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
@@ -635,6 +637,8 @@ class CaptureSession:
         error, text = interp.outcome.failure or ("FL901", "unknown")
         known = bool(interp.outcome.failed_at[0])
         file, line = interp.outcome.failed_at if known else place_of(region.fn)
+        if error == "FL454" and self.entry_point is self.start is region.entry:
+            region.state.note_fills()
         stack = interp.outcome.failed_stack if known else call_stack(region.fn, None)
         region.reports.note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)

@@ -147,10 +147,14 @@ class OpaqueCall:
         """
         if not _is_of_library(interp, self.fn, self.rule) and not (unchecked and _marked_by_torch(interp, self.fn)):
             raise broken(interp, self.fn, self.rule, text)
+        fills = False
         if is_a(self.fn, FunctionType):
+            counts, code = interp.lessons.functions.broken_contracts, self.fn.__code__
+            # In the capture after a call that has run eagerly, the function only reads what it has filled in the call.
+            fills = self.changed and not (interp.backing.real and interp.backing.undone and counts[code])
             # On fake tensors the change has had no effect; it is counted when it happens on the real tensors.
-            interp.lessons.functions.broken_contracts[self.fn.__code__] += interp.backing.real if self.changed else MOST_CHANGES
-        interp.fail("FL107", _but(self.fn, text), False)
+            counts[code] += interp.backing.real if fills else MOST_CHANGES
+        interp.fail("FL454" if fills else "FL107", _but(self.fn, text), False)
 
     def given_by(self, interp: Interp, graph_break: GraphBreak, value: Any) -> None:
         """Notes the result ``value`` of a C call that capture does not know."""
@@ -251,7 +255,7 @@ def call_allowed(call: Call, rule: Rule) -> Frame | None:
         raise call.graph_break("FL107", _but(fn, "it has not kept the contract before"))
     if interp.trace.deferred.texts:
         make_first(call, leaves(call.values()))
-    settle_first(call, str(rule))
+    settle_first(call, str(rule), checked=True)
     try:
         return _run_once(call, rule)
     except Unfit as e:
