@@ -208,6 +208,9 @@ def write_member(interp: Interp, obj: Any, descr: Any, name: str, value: Any) ->
         old = descr.__get__(obj, type(obj))
     except AttributeError:
         old = EMPTY
+        if is_a(descr, types.GetSetDescriptorType):
+            # It has no getter, and C may not check for a deletion: nothing could undo or repeat the write.
+            raise _unset(obj, name, value, f".{name}, which cannot be read, on a {type(obj).__name__}") from None
     try:
         trace.mutations.set_slot(obj, src, descr, old, value)
         return

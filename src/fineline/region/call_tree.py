@@ -369,7 +369,8 @@ def watch_calls(tree: Tree, tally: OperatorCounts | None, told: bool) -> Watch:
 
 def _called(graph_break: GraphBreak) -> Any:
     """Returns the callable that runs at a graph break."""
-    return wrapped(graph_break.args_[0] if is_a(graph_break.fn, FrameRunner) else graph_break.fn)
+    fn, args = graph_break.fn, graph_break.args_
+    return args[1].forward if fn is FrameRunner.apply else wrapped(args[0] if is_a(fn, FrameRunner) else fn)
 
 
 def _code_of(fn: Any) -> CodeType | None:

@@ -47,12 +47,15 @@ class FrameRunner:
         # A weak method: the region owns this object.
         self.make_region = make_region
         self.options, self.lessons = options, lessons
-        # By the code of the frame and of its callee (or the module): the entry keeps both alive.
+        # By the code of the frame, or the autograd function, and that of its callee, or the module: the entry keeps both alive.
         self._children: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+        # Autograd functions: the forward of each, and a subclass for it.
+        self._functions: dict[type, tuple[Any, type]] = {}
 
     def forget(self) -> None:
         """Drops the regions of callees."""
         self._children.clear()
+        self._functions.clear()
 
     def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:
         target = wrapped(target)
@@ -78,12 +81,29 @@ class FrameRunner:
 
     def calling(self, target: types.FunctionType, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function in Python; the functions among its arguments become regions."""
-        return target(*[self._given(target, a) for a in args], **{name: self._given(target, a) for name, a in kwargs.items()})
+        code = target.__code__
+        return target(*[self._given(code, a) for a in args], **{name: self._given(code, a) for name, a in kwargs.items()})
 
-    def _given(self, caller: types.FunctionType, fn: Any) -> Any:
+    def apply(self, cls: Any, /, *args: Any) -> Any:
+        """Calls ``cls.apply`` of an ``autograd.Function``; its forward becomes a region."""
+        return self._function(cls).apply(*args)
+
+    def _function(self, cls: Any) -> Any:
+        """Returns a subclass of ``cls``, with its name, whose forward is a region."""
+        known, found = self._functions.get(cls, (None, None))
+        if known is not cls.forward:
+            region = self._given(cls, cls.forward)
+            # PyTorch asks for the defaults of its parameters.
+            forward = functools.wraps(cls.forward)(lambda *args: region(*args))
+            names = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+            found = type(cls)(cls.__name__, (cls,), {**names, "forward": staticmethod(forward)})
+            self._functions[cls] = cls.forward, found
+        return found
+
+    def _given(self, caller: object, fn: Any) -> Any:
         if type(fn) is not types.FunctionType or fn.__code__.co_flags & _LATER:
             return fn
-        return functools.partial(self._child(caller.__code__, fn.__code__, None), fn)
+        return functools.partial(self._child(caller, fn.__code__, None), fn)
 
     # A trace asks these of its interpreter. Nothing is captured.
     frame = None
@@ -105,7 +125,7 @@ class FrameRunner:
         applied = self._child(caller, fn.__code__, None)
         return lambda: applied(fn, *args, **kwargs)
 
-    def _child(self, caller: types.CodeType, key: Any, fn: Callable | None) -> Any:
+    def _child(self, caller: object, key: Any, fn: Callable | None) -> Any:
         """Returns a region for ``fn``; if that is None, one whose first argument is a function with the code ``key``."""
         found = self._children.get((id(caller), id(key)))
         if found is None:

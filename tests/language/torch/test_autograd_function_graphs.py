@@ -216,7 +216,8 @@ def test_six_sizes_take_two_captures(name: str, way: str, backend: str) -> None:
             outs[-1].square().sum().backward()
         torch.testing.assert_close(*outs)
         torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
-    assert len(captures) <= (4 if name == "one call" else 2)
+    # The graphs before the call of one that runs eagerly, in its forward, and after it.
+    assert len(captures) <= (6 if name == "one call" else 2)
 
 
 def test_custom_operators_run_once(capsys: pytest.CaptureFixture) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -278,6 +278,90 @@ def forward_that_raises(x):
 @table.snippet(grad=True, min_graphs=0, repeats=True)
 def backward_that_raises(x):
     return FAILS_LATER.apply(x)
+
+
+# -- Functions that run eagerly, whose forward is captured by itself ----------------------------------------------------
+class Clipped(torch.autograd.Function):
+    """Which way it goes depends on the numbers, so that no graph contains it."""
+
+    made: ClassVar[list[str]] = []
+
+    @staticmethod
+    def forward(ctx, x, limit):
+        y = x.sin() * 2
+        if y.sum() > limit:
+            raise ValueError(f"more than {limit}")
+        ctx.save_for_backward(x)
+        ctx.limit = limit
+        ctx.set_materialize_grads(False)
+        return y.exp(), torch.argmax(y)
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos() * ctx.limit, None
+
+
+class Known(Clipped):
+    def __init_subclass__(cls):
+        Clipped.made.append(cls.__name__)
+
+
+class Separate(torch.autograd.Function):
+    @staticmethod
+    def forward(x, limit=2.0):
+        return x * 3 if x.sum() > limit else x * 4
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.limit = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0] * ctx.limit, None
+
+
+def handled(function, x, *args):
+    try:
+        return function.apply(x, *args)
+    except ValueError as e:
+        return x.cos(), str(e)
+
+
+@table.snippet(grad=True, breaks=True)
+def forward_that_reads_numbers(x):
+    y, place = handled(Clipped, x, 100.0)
+    return y + 1, place, type(y.grad_fn).__name__, y.grad_fn.limit, y.grad_fn.needs_input_grad
+
+
+@table.snippet(grad=True, breaks=True, repeats=True)
+def forward_that_reads_numbers_and_raises(x):
+    return [handled(Clipped, x * k, limit) for k, limit in ((1, 100.0), (2, -100.0))]
+
+
+@table.snippet(grad=True, breaks=True, repeats=True, min_graphs=0)
+def functions_whose_subclasses_are_counted(x):
+    return handled(Known, x, 50.0), Clipped.made
+
+
+@table.snippet(grad=True, breaks=True)
+def forward_without_a_context_that_reads_numbers(x):
+    return handled(Separate, x), handled(Separate, x, -100.0)
+
+
+def _other(ctx, x, limit):
+    return x.tan() if x.sum() > limit else x * 1, torch.argmax(x)
+
+
+@table.program(grad=True, breaks=True, change={2: lambda _: setattr(Replaced, "forward", staticmethod(_other))}, recompiles=(2,))
+def forward_that_is_replaced() -> Any:
+    Replaced.forward = Clipped.forward
+    return lambda x: handled(Replaced, x, 100.0)[0] * 2
+
+
+class Replaced(Clipped):
+    pass
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 import torch
+from torch.autograd.function import FunctionMeta
 
 from fineline.bytecode.code import global_names, names_in
 from fineline.cpython import protocols
@@ -34,6 +35,14 @@ from fineline.tracing.plain_values import is_value
 
 def apply_function(call: Call) -> Frame | None:
     """Handles ``autograd.Function.apply``: interprets the forward if no gradient is required; otherwise makes one node of the graph."""
+    try:
+        return _apply(call)
+    except GraphBreak as graph_break:
+        _capture_forward(call, graph_break)
+        raise
+
+
+def _apply(call: Call) -> Frame | None:
     interp, trace, kwargs = call.interp, call.trace, call.kwargs
     cls, rest = call.args[0], call.args[1:]
     if not trace.active:
@@ -80,6 +89,19 @@ def apply_function(call: Call) -> Frame | None:
         raise
     interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
     return call.finish(result)
+
+
+def _capture_forward(call: Call, graph_break: GraphBreak) -> None:
+    """Makes the forward of a function a region of its own, if the graph break runs the function eagerly."""
+    interp, trace, cls = call.interp, call.trace, call.args[0]
+    fn, run = graph_break.fn, interp.run_frame
+    if run is None or call.kwargs or interp.nested.modes or not (fn is call.fn or (is_a(fn, types.MethodType) and fn == cls.apply)) or not interp.may_break():
+        return
+    # A subclass of it must run no code of the user's.
+    if type(cls) is FunctionMeta and cls not in trace.made and not any(["__init_subclass__" in vars(base) for base in cls.__mro__[:-1]]):
+        graph_break.fn, graph_break.args_ = type(run).apply, (run, cls, *call.args[1:])
+        trace.pin(graph_break.fn, cls.__qualname__)
+        trace.pin(run, cls.__qualname__)
 
 
 def _with_defaults(interp: Interp, forward: types.FunctionType, args: list) -> list:
