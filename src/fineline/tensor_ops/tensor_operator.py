@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._functorch import eager_transforms
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fineline.cpython.numpy_scalars import DTYPE_ASKERS
@@ -59,6 +60,8 @@ ON_DEMAND = IdentityMap(
 )
 # Operators that choose between kernels of attention when they run, not when they are traced.
 CHOOSERS = IdentitySet((torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd))
+# Functions by which transforms of torch.func take gradients. Their second parameter names the tensors that these are with respect to.
+DIFFERENTIATORS = IdentitySet((eager_transforms._autograd_grad, torch.autograd.grad))
 
 
 def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
@@ -174,8 +177,8 @@ class TensorOperator:
             self._lower_numbers()
         if interp.nested.index_modes and (places := numbers_in_tensors(self.fn, self.args)) is not None:
             self.fn, self.args = torch.ops.aten.index.Tensor, (self.args[0], places)
-        if interp.lessons.graphs.dense_only and any(map(scattered, self.all_args)):
-            raise self.graph_break("FL522", "takes a sparse, nested or quantized tensor")
+        for check in ENTRY_CHECKS:
+            check(self)
         try:
             if self.fn in DTYPE_ASKERS and among(self.all_args):
                 raise self.graph_break("FL504", "of a number of NumPy's")
@@ -276,6 +279,22 @@ class TensorOperator:
             known.computed(self.fn, self.args, self.kwargs, result, mutated)
 
 
+def _check_density(call: TensorOperator) -> None:
+    if call.interp.lessons.graphs.dense_only and any(map(scattered, call.all_args)):
+        raise call.graph_break("FL522", "takes a sparse, nested or quantized tensor")
+
+
+def _check_history(call: TensorOperator) -> None:
+    """Breaks the graph at a gradient with respect to a tensor from before the graph: compilers trace a graph without the history of its inputs."""
+    if call.fn not in DIFFERENTIATORS:
+        return
+    given = call.args[1] if len(call.args) > 1 else (call.kwargs or {})["inputs"]
+    if type(given) in (tuple, list):
+        call.interp.trace.expand(given)
+    if any([t in call.interp.trace.sources for t in (given if type(given) in (tuple, list) else (given,))]):
+        raise call.graph_break("FL503", "takes a gradient with respect to a tensor from before the graph")
+
+
 def _check_metadata(call: TensorOperator) -> None:
     unheld = changed_metadata(call.fn, call.args, call.kwargs or {}, call.interp.trace.sources)
     if unheld and not (unheld == LEAF and dormant(call.interp, call.fn, call.args)):
@@ -306,4 +325,6 @@ def _check_distributed(call: TensorOperator) -> None:
     guard_answer(call.interp.trace, dispatch_state, (), {}, dispatch_state())
 
 
+# These come before the operator's arguments become inputs of the graph: a fake, or a backend's example, of such an argument may not exist.
+ENTRY_CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_density, _check_history)
 CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_metadata, _check_sizes, _check_kernels, _check_distributed)

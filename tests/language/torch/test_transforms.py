@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._functorch import eager_transforms
 from torch.func import (
     functional_call,
     functionalize,
@@ -20,6 +21,7 @@ from torch.func import (
     vjp,
     vmap,
 )
+from torch.overrides import TorchFunctionMode
 
 import fineline
 from fineline.report.events import LISTENERS
@@ -498,7 +500,8 @@ def test_the_graph_breaks_outside_of_the_transform(fn) -> None:
     report = fineline.report(compiled)
     places = {(event.line, event.id) for event in report.breaks[before:]}
     line = fn.__code__.co_firstlineno + 1
-    assert (line, "FL420") in places and all([at > line for at, id in places - {(line, "FL420")}]), places
+    pulls = {place for place in places if place[1] == "FL503"}  # in the function that vjp returns, whose tensors are from before the graph
+    assert (line, "FL420") in places and all([at > line for at, id in places - pulls - {(line, "FL420")}]), places
     assert report.operators >= 2
 
 
@@ -506,6 +509,77 @@ def test_the_graph_breaks_outside_of_the_transform(fn) -> None:
 def made_outside():
     f = vmap(grad(lambda row: row.sin().sum()))
     return lambda x: f(x) + 1
+
+
+# -- gradients with respect to tensors from before the graph -------------------------------------------------------------------------
+# AOTAutograd gives a graph tensors without their history: such a gradient would be zero.
+def pulled_from_before():
+    pull = vjp(lambda y: (y * y).sin(), t(5))[1]
+    return lambda x: pull(x * 2)[0] + x
+
+
+def pulled_to_weights_from_before():
+    w = t(5, grad=True)
+    pull = vjp(lambda y: (y * w).sin(), t(6))[1]
+    return lambda x: pull(x * 2)[0] + x, w
+
+
+def pulled_across_a_break():
+    def fn(x):
+        out, pull = vjp(lambda y: (y * y).sin(), x * 2)
+        fineline.graph_break()
+        return pull(out + 1)[0] * 2
+
+    return fn
+
+
+def pulled_row_by_row():
+    pull = vjp(lambda y: (y * y).sin(), t(5, 4))[1]
+    return lambda x: vmap(lambda row: pull(row)[0])(x * 2) + 1
+
+
+def pulled_within_a_gradient():
+    pull = vjp(lambda y: (y * y).sin(), t(5))[1]
+    return lambda x: grad(lambda y: (pull(y)[0] * y).sum())(x * 2) + 1
+
+
+def pulled_under_a_mode():
+    pull = vjp(lambda y: (y * y).sin(), t(5))[1]
+
+    def fn(x):
+        with Passing():
+            return pull(x * 2)[0] + x
+
+    return fn
+
+
+def asked_by_name():
+    w = t(5, grad=True)
+    seen = (w * 2).sin()
+    return lambda x: eager_transforms._autograd_grad((seen,), inputs=(w,), grad_outputs=(x * 2,), retain_graph=True)[0] + x, w
+
+
+class Passing(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+BEFORE = (
+    pulled_from_before, pulled_to_weights_from_before, pulled_across_a_break, pulled_row_by_row, pulled_within_a_gradient,
+    pulled_under_a_mode, asked_by_name,
+)  # fmt: skip
+for make in BEFORE:
+    table.program(breaks=True, recompiles={1}, tolerance=1e-6)(make)
+
+
+@pytest.mark.parametrize("make", BEFORE)
+def test_the_graph_breaks_at_a_gradient_of_what_is_from_before(make) -> None:
+    made = make()
+    fn = made[0] if isinstance(made, tuple) else made
+    compiled = fineline.compile(fn, backend="aot_eager")
+    for k in range(3):
+        torch.testing.assert_close(compiled(t(k)), fn(t(k)))
+    assert "with respect to a tensor from before the graph" in str([event.reason for event in fineline.report(compiled).breaks if event.id == "FL503"])
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
