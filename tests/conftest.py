@@ -11,6 +11,7 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 import torch
@@ -30,6 +31,8 @@ torch.set_num_threads(1)
 # those of scripted modules. Here before all of them.
 torch.compile(torch.sin)
 importlib.import_module("torch.testing._internal.common_utils")
+# Python's own function, which pytest has replaced by now. It is not found after the objects are frozen.
+SHOW_WARNING = next(f for f in gc.get_referrers(vars(warnings)) if isinstance(f, FunctionType) and f.__name__ == "_showwarnmsg_impl")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -156,6 +159,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("programs with more than one graph per capture")
         for line in oracle.REPORT:
             terminalreporter.line(line)
+
+
+@pytest.fixture
+def shown_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets Python write warnings to the standard error; pytest records them in a list."""
+    monkeypatch.setattr(warnings, "_showwarnmsg_impl", SHOW_WARNING)
 
 
 @pytest.fixture(scope="module")

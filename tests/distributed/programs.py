@@ -693,6 +693,23 @@ def gathers_into_tensors(run: Run) -> Any:
     return [step(x) for x in run.batches()]
 
 
+@program("28")
+def gathers_of_deprecated_names(run: Run) -> Any:
+    """Names that warn: Python shows each warning once."""
+
+    def step(x: Tensor) -> Any:
+        whole, part = torch.empty(run.size * len(x), WIDTH), torch.empty_like(x)
+        dist.all_gather_into_tensor(whole, x + 1)
+        dist.reduce_scatter_tensor(part, whole * 2)
+        again, rest = torch.empty_like(whole), torch.empty_like(part)
+        dist.distributed_c10d._all_gather_base(again, part * 2)
+        dist.distributed_c10d._reduce_scatter_base(rest, again + whole)
+        return whole, part, again, rest
+
+    step = run.compile(step)
+    return [step(x) for x in run.batches()]
+
+
 @program("12")
 def collectives_on_inputs(run: Run) -> Any:
     """Writes into what the caller holds: values, versions, and a view of it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +16,7 @@ import torch.distributed._functional_collectives as functional
 from functorch.compile import make_boxed_func
 from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_module_simplified
+from torch.distributed import c10d_logger
 from torch.nn.parallel import DistributedDataParallel
 
 import fineline
@@ -199,6 +203,35 @@ def test_what_has_no_functional_form_breaks_the_graph(case: str) -> None:
     assert results[0] == results[1]
     events = fineline.report(run).events
     assert any([event.id == "FL411" and case in event.reason for event in events if event.kind == "break"])
+
+
+DEPRECATED = ("all_gather_into_tensor", "_all_gather_base", "reduce_scatter_tensor", "_reduce_scatter_base")
+
+
+@pytest.mark.usefixtures("shown_warnings")
+@pytest.mark.parametrize("action", ["default", "always"])
+@pytest.mark.parametrize("name", DEPRECATED)
+def test_deprecated_collectives_warn_as_in_eager_code(name: str, action: Any) -> None:
+    """In one graph, unless Python shows the warning at each call."""
+    collective: Any = getattr(dist.distributed_c10d, name)
+
+    def step(x: Tensor) -> Tensor:
+        y = x * 2
+        out = torch.empty_like(y)
+        collective(out, y)
+        return out + 1
+
+    compiled = fineline.compile(step, backend="eager")
+    seen = []
+    for run in (step, compiled):
+        for namespace in (globals(), vars(c10d_logger)):
+            namespace.pop("__warningregistry__", None)
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()) as err:
+            warnings.simplefilter(action)
+            seen.append([(run(torch.ones(3) * k).tolist(), err.getvalue()) for k in range(3)])
+    assert seen[0] == seen[1] and name in seen[0][0][1]
+    report = fineline.report(compiled)
+    assert (len(report.graphs), {event.id for event in report.breaks}) == ((1, set()) if action == "default" else (2, {"FL411"}))
 
 
 class Failing(Net):

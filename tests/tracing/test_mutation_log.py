@@ -533,7 +533,7 @@ def full() -> tuple[MutationLog, list]:
     log.note_slot(thing, source(), SLOT, EMPTY)
     log.note_trace(error, source(), None, traceback())
     log.note_class(type("Made", (), {}), source(), "a")
-    log.note_hit(len, [held], {})
+    log.note_call(len, [held], {})
     log.note_storage(t)
     log.cached.append((len, 1))
     log.ahead.append((len, 2))
@@ -556,9 +556,9 @@ def test_forget_lets_go_of_all() -> None:
 
 def test_hits_of_a_cache_are_kept_in_order_and_are_no_writes() -> None:
     log = MutationLog()
-    log.note_hit(len, ["a"], {})
-    log.note_hit(max, [1], {"key": None})
-    assert log.hits == [(len, ["a"], {}), (max, [1], {"key": None})] and not log.written
+    log.note_call(len, ["a"], {})
+    log.note_call(max, [1], {"key": None})
+    assert log.calls == [(len, ["a"], {}), (max, [1], {"key": None})] and not log.written
 
 
 @pytest.mark.parametrize(("held", "found"), [((), EMPTY), ((None,), None), ((3,), 3)], ids=["empty", "none", "value"])

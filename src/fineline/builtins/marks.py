@@ -17,10 +17,12 @@ import torch
 from fineline.builtins.data_parallel import AROUND
 from fineline.builtins.distributed_tensors import distributed
 from fineline.builtins.libraries import fill_table, fills_table, stand_in
+from fineline.cpython.warning_filters import is_shown_once, issue
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak
+from fineline.frames.stub_frames import is_own
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.attribute_reads import load_attr
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import Rules
@@ -31,7 +33,7 @@ from fineline.policy.rule import Rule
 from fineline.policy.stance import Stances
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.collectives import collective
-from fineline.tracing.identity_guards import METHOD, identify, known_code
+from fineline.tracing.identity_guards import METHOD, guard_answer, identify, known_code
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.segment_trace import SegmentTrace
 
@@ -53,7 +55,7 @@ _DECLARING: Mapping[str, frozenset[str]] = MappingProxyType(
 # These read the clock, the stack and files, and take locks, to write a record: each call runs eagerly.
 RECORDING = frozenset(
     {
-        *(logging.Logger._log, logging.Logger.handle, warnings.warn, warnings.warn_explicit),
+        *(logging.Logger._log, logging.Logger.handle, warnings.warn_explicit),
         *(traceback.format_exc, traceback.format_exception, traceback.format_tb),
         *(traceback.print_exc, traceback.print_exception, traceback.print_tb),
     }
@@ -97,6 +99,45 @@ def _initialises(call: Call) -> Frame | None:
 def _recorded(call: Call) -> Frame | None:
     """Breaks the graph at a function that writes a log record, which contains the time and place of its call, or an exception's traceback."""
     return call.run_eagerly("FL411", f"{call.fn.__qualname__} writes a record of when or where something happened")
+
+
+def _warned(call: Call) -> Frame | None:
+    """Handles `warnings.warn`: the program repeats one that Python shows at most once, and then the filters decide; another breaks the graph."""
+    found = _warning(call) if call.trace.active else None
+    if found is None:
+        return _recorded(call)
+    text, category, f = found
+    asked = (text, category, f.globals["__name__"], f.line)
+    if not is_shown_once(*asked):
+        return _recorded(call)
+    trace = call.trace
+    guard_answer(trace, is_shown_once, asked, {}, True)
+    for v, name in ((issue, "issue"), (f.globals, "namespace"), (category, category.__name__)):
+        trace.pin(v, name)
+    given = text, category, f.file, f.line, f.globals
+    if call.interp.backing.real:
+        # A second attempt to capture the segment shows nothing.
+        issue(*given)
+    trace.mutations.note_call(issue, [*given], {})
+    return call.finish(None)
+
+
+def _warning(call: Call) -> tuple[str, type[Warning], Frame] | None:
+    """Returns text, category and frame of the warning that a call issues; None if they are not constants, or the frame is outside of the region."""
+    if call.interp.nested.opaque is not None or call.interp.nested.subgraph_rules is not None or len(call.args) > 3:
+        return None
+    given = {**dict(zip(("message", "category", "stacklevel"), call.args, strict=False)), **(call.kwargs or {})}
+    text, category, level = given.pop("message", None), given.pop("category", None) or UserWarning, given.pop("stacklevel", 1)
+    if given or type(text) is not str or type(level) is not int or level < 1:
+        return None
+    if type(category) is not type or not issubclass(category, Warning) or is_users_class(category):
+        return None
+    f: Frame | None = call.frame
+    for _ in range(level - 1):
+        f = None if f is None or is_own(f.info.code) else f.back
+    if f is None or is_own(f.info.code) or type(f.globals.get("__name__")) is not str or type(f.globals.get("__warningregistry__", {})) is not dict:
+        return None
+    return text, category, f
 
 
 def _calls_back(call: Call) -> Frame | None:
@@ -333,6 +374,7 @@ HANDLERS: Mapping[Any, Handler] = MappingProxyType(
         mark_static: _settles_size,
         torch.func.linearize: traces_itself,
         **{fn: _recorded for fn in RECORDING if is_a(fn, types.BuiltinFunctionType)},
+        warnings.warn: _warned,
     }
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -95,7 +96,7 @@ _EVALUATE = (eval, exec)
 # Callables that read only their first two arguments.
 _SET = (setattr, object.__setattr__)
 # Callables that have a handler, and still use a text only for their result or for a record that they write.
-_ALONE = frozenset({len, hash, *RECORDING})
+_ALONE = frozenset({len, hash, warnings.warn, *RECORDING})
 _CALLED = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     LRU_TYPE,

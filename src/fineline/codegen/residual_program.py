@@ -202,7 +202,7 @@ class ResidualWriter:
                 late.append(f"{target}.{name} = {text}")
             else:
                 late.append(f"{r.member(descr)}.__set__({target}, {text})")
-        late += [f"{r.expr(fn)}({r.call(args, kwargs)})" for fn, args, kwargs in mutations.hits]
+        late += [f"{r.expr(fn)}({r.call(args, kwargs)})" for fn, args, kwargs in mutations.calls]
         r.lines += late + r.late
 
     def _target(self, src: Source) -> str:

@@ -84,7 +84,7 @@ class _ReadOnlyLog(MutationLog):
     def note_slot(self, obj: Any, src: Source, descriptor: Any, old: Any) -> None:
         raise NotCapturable("it changes something that is not its own")
 
-    def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
+    def note_call(self, fn: Any, args: list, kwargs: dict) -> None:
         """Does nothing: the code may run at another time, or never, so that its hits do not count."""
 
     def note_storage(self, t: Tensor) -> None:

@@ -123,7 +123,7 @@ def call_cached(call: Call) -> Frame | None:
     result = entry.__get__(fn, LRU_TYPE)
     # In an opaque call, its node makes the call of the cached function.
     if interp.nested.opaque is None:
-        trace.mutations.note_hit(caller, args, kwargs)
+        trace.mutations.note_call(caller, args, kwargs)
     return call.finish(trace.read(result, trace.guards.access(src, "member", entry, result)))
 
 

@@ -370,7 +370,7 @@ def collective(fn: FunctionType) -> Handler | None:
     """Returns the handler of one of PyTorch's own functions by its name; None for others, such as a user's wrapper with that name."""
     found = _BY_NAME.get((fn.__module__ or "", fn.__qualname__))
     if found is None or hasattr(fn, "__deprecated__"):
-        # A deprecated function warns at each call.
+        # A deprecated function warns, and calls its successor, which has a handler.
         return None
     inner: Any = fn
     while inner is not None:

@@ -27,7 +27,7 @@ class Inlined:
 
     def call(self, interp: Interp, f: Frame, inner: Any, args: list, kwargs: dict, hit: Any, then: Delivery | None) -> Frame | None:
         mutations = interp.trace.mutations
-        before = len(mutations.hits), mutations.effects()
+        before = len(mutations.calls), mutations.effects()
         return interp.call(f, inner, list(args), dict(kwargs), Delivery(_done, then, inner.__code__, hit, before))
 
     def note(self, value: Any, code: CodeType) -> None:
@@ -75,7 +75,7 @@ def _done(interp: Interp, f: Frame, value: Any, then: Delivery | None, code: Cod
         inlined.settle(code)
     inlined.note(value, code)
     # A hit in the outer cache looks up no inner caches.
-    del mutations.hits[hits:]
+    del mutations.calls[hits:]
     if interp.nested.opaque is None:
-        mutations.note_hit(*hit)
+        mutations.note_call(*hit)
     return interp.finish(f, value, then)

@@ -278,9 +278,9 @@ class MutationLog:
         self.versions: IdentityMap[Version] = IdentityMap()
         # Numbers that symbols replace for now: (container, key or index, original item, item with symbols).
         self.replaced: list[tuple[Any, Any, Any, Any]] = []
-        # Calls whose results come from one of the user's caches: (function, arguments, keyword arguments).
-        self.hits: list[tuple[Any, list, dict]] = []
-        # The calls of these that were really made, as (function, key), and those made in attempts that were undone.
+        # Calls that the program repeats at its end, because a cache or Python counts them: (function, arguments, keyword arguments).
+        self.calls: list[tuple[Any, list, dict]] = []
+        # The calls of cached functions that were really made, as (function, key), and those made in attempts that were undone.
         self.cached: list[tuple[Any, Any]] = []
         self.ahead: list[tuple[Any, Any]] = []
         # The tensors whose ``.data`` is set.
@@ -411,9 +411,9 @@ class MutationLog:
         """Notes a call of a cached function that is really made: no attempt after this one makes it again."""
         self.cached.append((fn, key))
 
-    def note_hit(self, fn: Any, args: list, kwargs: dict) -> None:
-        """Notes a hit in the cache of a function, because the cache counts hits and their order."""
-        self.hits.append((fn, args, kwargs))
+    def note_call(self, fn: Any, args: list, kwargs: dict) -> None:
+        """Notes a call that the program repeats: a hit in the cache of a function, which counts hits and their order, or a warning."""
+        self.calls.append((fn, args, kwargs))
 
     def set_data(self, t: Tensor, held: Tensor, value: Tensor) -> None:
         """Sets ``.data`` of ``held``, which has the memory of ``t`` in the capture; the graph does it again."""
@@ -521,7 +521,7 @@ class MutationLog:
 
     def forget(self) -> None:
         """Drops all references: the traceback of an exception leads to this log, which would keep all written objects alive."""
-        tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.replaced, self.hits, self.cached, self.ahead, self.seams)
+        tables: tuple[Any, ...] = (self.written, self.slots, self.storages, self.versions, self.replaced, self.calls, self.cached, self.ahead, self.seams)
         for table in (*tables, self.class_attributes, self.data, self.masks, self.hooks, self.settings):
             table.clear()
 

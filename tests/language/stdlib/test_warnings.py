@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import math
 import os
@@ -155,6 +157,119 @@ def test_fakes_where_warnings_are_errors() -> None:
     finally:
         LISTENERS.all = before
     assert heard.count("graph") == 1 and "restart" not in heard
+
+
+# -- one graph where Python shows a warning at most once ------------------------------------------------------------------------------
+def outer(x):
+    return inner(x * 2) + 1
+
+
+def inner(x):
+    warnings.warn("inner", FutureWarning, stacklevel=2)
+    warnings.warn(message="here", category=None)
+    return x * 3
+
+
+def shown(call: Any, filters: Any) -> list[str]:
+    """Returns what each call shows, or raises, if these filters are set one after the other; three calls under each."""
+    globals().pop("__warningregistry__", None)
+    seen = []
+    with warnings.catch_warnings():
+        for action, options in filters:
+            warnings.filterwarnings(action, **options)
+            for k in range(3):
+                with contextlib.redirect_stderr(io.StringIO()) as err:
+                    try:
+                        seen.append(str(call(t(k)).tolist()))
+                    except FutureWarning as error:
+                        seen.append(repr(error))
+                seen.append(err.getvalue())
+    return seen
+
+
+FILTERS: dict[str, Any] = {
+    "once": [(action, {}) for action in ("default", "module", "once", "ignore", "default")],
+    "always": [("default", {}), ("always", {}), ("ignore", {})],
+    "error": [("ignore", {}), ("error", {}), ("default", {})],
+    "by text": [("error", {"message": "other"}), ("error", {"category": UserWarning, "message": "inn"}), ("ignore", {"message": "inn"})],
+    "by module": [("error", {"module": "elsewhere"}), ("ignore", {"module": __name__.replace(".", r"\.")}), ("default", {"lineno": 1})],
+}
+WAYS: dict[str, Any] = {
+    "live": {}, "fake": {"options": {"first_call": "compiled"}}, "dynamic": {"dynamic": True}, "reference": {"options": {"evaluator": "reference"}},
+    "background": {"wait": False},
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("shown_warnings")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", FILTERS)
+def test_warnings_are_shown_as_in_eager_calls(case: str, way: str) -> None:
+    compiled = fineline.compile(outer, backend="eager", **WAYS[way])
+
+    def call(x):
+        result = compiled(x)
+        fineline.wait()
+        return result
+
+    assert shown(call, FILTERS[case]) == shown(outer, FILTERS[case])
+    # A call that raises is not captured in the background.
+    assert bool(fineline.report(compiled).breaks) is (case == "always" or (case == "error" and way != "background"))
+
+
+@pytest.mark.usefixtures("shown_warnings")
+def test_one_graph_for_a_warning_that_is_shown_once() -> None:
+    compiled = fineline.compile(outer, backend="eager", fullgraph=True)
+    texts = [text for text in shown(compiled, FILTERS["once"][:1])[1::2] if text]
+    assert len(texts) == 1 and texts[0].count("Warning: ") == 2 and len(fineline.report(compiled).graphs) == 1
+
+
+def replaced_show(*args: Any, **kwargs: Any) -> None:
+    pass
+
+
+@pytest.mark.usefixtures("shown_warnings")
+@pytest.mark.parametrize("name", ["showwarning", "formatwarning", "filters"])
+def test_what_code_of_the_users_may_see_breaks_the_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    globals().pop("__warningregistry__", None)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("default")
+        compiled = fineline.compile(outer, backend="eager")
+        compiled(t())
+        assert not fineline.report(compiled).breaks
+        monkeypatch.setattr(warnings, name, [("ignore", None, Warning, replaced_show, 0)] if name == "filters" else replaced_show)
+        with contextlib.suppress(AttributeError, TypeError):
+            compiled(t())
+    assert {event.id for event in fineline.report(compiled).breaks} == {"FL411"}
+
+
+def warns_of_its_size(x):
+    warnings.warn(f"{x.shape[0]} rows")
+    return x * 2
+
+
+def warns_by_its_callers_module(x):
+    warnings.warn("far away", stacklevel=5)
+    return x * 2
+
+
+class Own(UserWarning):
+    pass
+
+
+def warns_by_a_class_of_its_own(x):
+    warnings.warn("own", Own)
+    return x * 2
+
+
+@pytest.mark.usefixtures("shown_warnings")
+@pytest.mark.parametrize("fn, ids", [(warns_of_its_size, {"FL417", "FL448"}), (warns_by_its_callers_module, {"FL411"}), (warns_by_a_class_of_its_own, {"FL411"})])
+def test_other_warnings_break_the_graph(fn: Any, ids: set[str]) -> None:
+    compiled = fineline.compile(fn, backend="eager", dynamic=fn is warns_of_its_size)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("default")
+        for rows in (3, 4):
+            assert torch.equal(compiled(t(0, rows, 2)), t(0, rows, 2) * 2)
+    assert {event.id for event in fineline.report(compiled).breaks} == ids
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
