@@ -67,7 +67,7 @@ def emit_guarded_graph_call(writer: Writer, call: str, inputs: str, checks: list
     if states - {torch._C._set_grad_enabled}:
         before["standing"] = f"{r.constant(Standing, 'Standing')}({r.constant(trace.state.start, 'facts')})"
     stand = _stand(trace, r, states, before)
-    lost = trace.mutations.written or trace.mutations.slots or states or trace.failures.caught
+    lost = trace.mutations.written or trace.mutations.slots or trace.mutations.calls or states or trace.failures.caught
     if not checks and not inexact and not drawn and (more or ((random or written) and not (lost and costs_little(writer, written)))):
         errors = trace.failures.errors
         if not errors and not states and not again.in_blocks:

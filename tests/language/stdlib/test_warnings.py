@@ -223,6 +223,27 @@ def test_one_graph_for_a_warning_that_is_shown_once() -> None:
     assert len(texts) == 1 and texts[0].count("Warning: ") == 2 and len(fineline.report(compiled).graphs) == 1
 
 
+def written_and_read(x, i):
+    warnings.warn("written")
+    x.add_(1)
+    return (x * 2)[i]
+
+
+@pytest.mark.usefixtures("shown_warnings")
+def test_a_graph_that_fails_warns_as_eager_code_does() -> None:
+    seen = []
+    for call in (written_and_read, fineline.compile(written_and_read, backend="eager")):
+        globals().pop("__warningregistry__", None)
+        with warnings.catch_warnings():
+            for place in (0, 1, 7, 1):
+                warnings.simplefilter("default" if place == 7 else "once")
+                x = t()
+                with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.suppress(IndexError):
+                    call(x, torch.tensor([place]))
+                seen.append((x.tolist(), err.getvalue()))
+    assert seen[:4] == seen[4:] and seen[2][1]
+
+
 def replaced_show(*args: Any, **kwargs: Any) -> None:
     pass
 
