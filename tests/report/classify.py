@@ -1,4 +1,4 @@
-"""A small classifier with a graph break, code that a rule keeps eager, an opaque call and a recompile: what pictures of the report show."""
+"""A small classifier with a graph break, code that a rule keeps eager, and a recompile: what pictures of the report show."""
 
 import torch
 from torch import nn

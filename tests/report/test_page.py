@@ -6,6 +6,7 @@ import html.parser
 import json
 import linecache
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 
 import fineline
 from fineline import Policy
+from fineline.report.costs import total
 from fineline.report.page import page
 from fineline.report.page_facts import MOST_FRAMES, FunctionReport, page_facts
 from fineline.report.tree import Node
@@ -138,6 +140,34 @@ def test_breaks_are_grouped_by_cause_the_most_expensive_first() -> None:
     [function] = page_facts([told.for_page()])["functions"]
     assert [(found["id"], found["times"]) for found in function["breaks"]] == [("FL400", 1), ("FL502", 3)]
     assert function["breaks"][0]["time"] > function["breaks"][1]["time"] > 0
+
+
+def test_breaks_and_rules_have_the_costs_of_the_explanation() -> None:
+    def f(x):
+        for _ in range(2):
+            x = x * x.sum().item()
+        return cosine(x) + reads(x)
+
+    told = fineline.explain(f, policy=Policy(disable=[cosine], allow=[opaque]), savings=True)(X)
+    [function] = page_facts([told.for_page()])["functions"]
+    for found in function["breaks"]:
+        own = [cost for cost in told.costs if (cost.place.id, cost.place.rule) == (found["id"], found["rule"])]
+        assert found["cost"] == total(own).as_dict() and found["cost"]["breaks"] == found["times"] == len(own)
+        assert found["time"] == pytest.approx(total(own).seconds * 1e6, abs=0.1)
+        assert sum(place["cost"]["graphs"] for place in found["places"]) == found["cost"]["graphs"]
+    assert {len(found["places"]) for found in function["breaks"]} == {1, 2}
+    # The same words as in the text; a rule that never matched has cost nothing.
+    [disabled, unmatched] = function["rules"]
+    assert len(disabled["costs"]) == 2 and all(f"      {text}\n" in str(told) for text in disabled["costs"])
+    assert (unmatched["times"], unmatched["costs"]) == (0, [])
+
+
+def test_an_eager_call_that_was_not_measured_has_the_time_of_its_frame() -> None:
+    told = fineline.explain(reads)(X)
+    [cost] = told.costs
+    told.costs = [replace(cost, cost=replace(cost.cost, seconds=0.0, unmeasured=1))]
+    [found] = page_facts([told.for_page()])["functions"][0]["breaks"]
+    assert found["cost"]["unmeasured"] == 1 and found["time"] > 0
 
 
 def test_recompiles_say_what_changed_from_what_to_what() -> None:

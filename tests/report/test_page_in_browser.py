@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fineline
 from fineline.cli.event_log import Heard
@@ -62,6 +63,38 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         path.write_text(render([explanation.for_page() for explanation in heard.explanations()]))
     yield path
     fineline.reset()
+
+
+def slow(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(x.tolist()).cos()
+
+
+def rotate(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(0) * 2
+
+
+def seed() -> int:
+    return 7
+
+
+def unused() -> None:
+    raise AssertionError
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an explained call with frames of all kinds; the call was made without each rule, too."""
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = slow(x.sin())
+        x = rotate(x) + seed()
+        return x * x.sum().item()
+
+    policy = fineline.Policy(disable=[slow, unused], allow=[rotate], constant=[seed], reason="to be seen")
+    path = tmp_path_factory.mktemp("explained") / "report.html"
+    fineline.explain(step, policy=policy, savings=True)(torch.ones(3)).save(path)
+    return path
 
 
 Open = Callable[..., Any]
@@ -129,6 +162,112 @@ def test_frames_differ_without_colour(report: Path, open_page: Open) -> None:
     assert len(set(looks)) == 3
     words = page.inner_text(".legend")
     assert all(word in words for word in ("captured", "§", "eager by rule", "!", "eager for a reason"))
+
+
+def test_opaque_and_constant_frames_have_a_colour_a_pattern_a_sign_and_words(explained: Path, open_page: Open) -> None:
+    page = open_page(explained)
+    page.click('fieldset button:text("calls")')
+    properties = ("backgroundColor", "backgroundImage", "borderTopStyle", "borderLeftWidth")
+    look = "(element, properties) => properties.map(name => getComputedStyle(element)[name])"
+    looks = [page.eval_on_selector(f".legend .k{kind}", look, properties) for kind in range(5)]
+    # Each kind has a colour of its own, and differs from the others without it, too.
+    assert len({colour for colour, *_ in looks}) == 5 and len({tuple(rest) for _, *rest in looks}) == 5
+    words = page.inner_text(".legend").split("\n")
+    assert [sign for sign in ("▣", "§", "!", "=") if not any(line.startswith(sign) for line in words)] == []
+    for name, kind, sign, number in (("rotate", "opaque", "▣", 1), ("seed", "constant", "=", 4)):
+        frame = page.locator(f'.frame.k{number}[aria-label*="{name}, {kind},"]')
+        assert frame.inner_text().startswith(f"{sign} ")
+        frame.click()
+        assert page.inner_text("#detail .badge") == f"{sign} {kind}" and name in page.inner_text("#detail h1")
+    assert "return 7" in page.inner_text("#detail")
+
+
+def test_each_break_has_its_costs_and_each_rule_what_it_saves(explained: Path, open_page: Open) -> None:
+    page = open_page(explained)
+    page.click("#tab-breaks")
+    causes, rules = page.locator("#view table").all()
+    assert causes.locator("th").all_inner_texts() == ["time", "times", "graphs", "guards", "id", "cause", "where"]
+    rows = {row[4]: row for row in ([cell.inner_text() for cell in found.locator("td").all()] for found in causes.locator("tbody tr").all())}
+    assert list(rows) == ["FL400", "FL502"] and [int(rows[id][1]) for id in rows] == [2, 1]
+    assert all(int(row[2]) >= 1 and int(row[3]) >= 1 and re.match(r"[\d.]+ [mµ]s", row[0]) for row in rows.values())
+    time, _, graphs, guards = rows["FL400"][:4]
+    words = f"{graphs} graph{'s' * (graphs != '1')} and {guards} guard{'s' * (guards != '1')} in the programs after it"
+    assert f"2 times, {time.strip()} in its eager code; {words}" in page.inner_text("#detail")
+    told = {line[1].split("\n")[0]: line for line in ([cell.inner_text() for cell in row.locator("td").all()] for row in rules.locator("tbody tr").all())}
+    [never] = [line for text, line in told.items() if "unused" in text]
+    assert never[0] == "never" and "costs" not in never[1]
+    [disabled] = [line for text, line in told.items() if ".slow)" in text]
+    assert disabled[0] == "2" and re.search(rf"\ncosts 2 graph breaks, {graphs} graphs?, {guards} guards?, ", disabled[1])
+    assert "\ncompared with a call without it: " in disabled[1]
+    [opaque] = [line for text, line in told.items() if ".rotate)" in text]
+    assert "\ncosts nothing\ncompared with a call without it: " in opaque[1]
+    # The frame of the call says it, too.
+    page.click("#detail >> text=Show it among the calls")
+    assert words in page.inner_text("#detail .facts")
+
+
+def test_a_report_that_measured_nothing_has_no_columns_of_costs(open_page: Open, tmp_path: Path) -> None:
+    compiled = fineline.compile(lambda x: slow(x.sin()) + 1, backend="eager", policy=fineline.Policy(disable=[slow]))
+    compiled(torch.ones(3))
+    fineline.report(compiled).save(tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    page.click("#tab-breaks")
+    assert page.locator("#view table >> nth=0 >> th").all_inner_texts() == ["time", "times", "id", "cause", "where"]
+    assert "in the programs after it" not in page.inner_text("#detail") and "costs" not in page.inner_text("#view")
+
+
+def test_rules_are_shown_without_any_break(open_page: Open, tmp_path: Path) -> None:
+    fineline.explain(lambda x: x + 1, policy=fineline.Policy(disable=[unused]))(torch.ones(3)).save(tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    page.click("#tab-breaks")
+    assert "No code was kept out of the graphs." in page.inner_text("#view") and ".unused)" in page.inner_text("#view tbody")
+    page.fill("#search", "unused")
+    assert page.inner_text("#found") == "1 match"
+
+
+def test_search_covers_each_tab(report: Path, explained: Path, open_page: Open) -> None:
+    page = open_page(explained)
+
+    def found(tab: str, words: str) -> int:
+        page.click(f"#tab-{tab}")
+        page.fill("#search", words)
+        number = page.inner_text("#found").split()[0]
+        assert number == page.inner_text(f"#tab-{tab} .hits")
+        return int(number)
+
+    # Of the breaks: the id, the reason, the words of its next step, the place; and the rules below.
+    assert found("breaks", "fl502") == 1 and page.locator("#view table >> nth=0 >> tbody tr").count() == 1
+    assert found("breaks", "torch.where") == 1 and found("breaks", "reads a tensor test_page_in_browser") == 1
+    assert found("breaks", "disable seen") == 3 and found("breaks", "unused") == 1 and found("breaks", "compared with a call") == 3
+    assert found("guards", "no such guard") == 0 and "Nothing matches" in page.inner_text("#view")
+    assert 0 < found("guards", "x is") == page.locator("#view tbody tr").count()
+    # In code, a line is found by its text and by its place, and the first one is shown with its details.
+    line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.strip() == "x = slow(x.sin())")
+    hits = found("graphs", f"py:{line}")
+    assert hits == page.locator("#view .pick button").evaluate_all("buttons => buttons.reduce((sum, button) => sum + +button.dataset.hits, 0)") > 1
+    seen = set()
+    for _ in range(hits):
+        seen.add((page.inner_text('#view .pick [aria-pressed="true"]'), page.inner_text("#view .line.current")))
+        page.press("#search", "Enter")
+    assert len(seen) == hits
+    assert found("program", "def program") >= 2
+    assert found("timings", "rotate") == page.locator("#view table >> nth=-1 >> tbody tr").count() == 1
+    page = open_page(report)
+    assert 0 < found("recompiles", "sizes 24") <= page.locator("#view tbody tr").count() and found("recompiles", "no such change") == 0
+
+
+def test_a_line_that_matches_is_scrolled_to(report: Path, open_page: Open) -> None:
+    page = open_page(report, height=300)
+    page.click("#tab-graphs")
+    page.fill("#search", "softmax")
+    box = page.locator("#view .line.current").bounding_box()
+    assert page.evaluate("document.getElementById('view').scrollTop") > 0 and 0 < box["y"] < 300
+    assert "torch.softmax(q @ k" in page.inner_text("#detail .chosen")
+    first = page.inner_text("#view .line.current")
+    page.press("#search", "Enter")
+    assert page.inner_text("#view .line.current") != first
+    page.press("#search", "Shift+Enter")
+    assert page.inner_text("#view .line.current") == first
 
 
 def test_search_finds_frames_and_rows(report: Path, open_page: Open) -> None:
@@ -286,8 +425,9 @@ def test_nothing_is_said_twice_and_nothing_about_places_that_there_are_not(repor
     assert page.inner_text("#detail .facts") and "not known" not in page.inner_text("#detail")
 
 
-def test_narrow_windows_need_no_sideways_scrolling(report: Path, open_page: Open) -> None:
-    page = open_page(report, width=400, height=800)
+@pytest.mark.parametrize("name", ["report", "explained"])
+def test_narrow_windows_need_no_sideways_scrolling(name: str, open_page: Open, request: pytest.FixtureRequest) -> None:
+    page = open_page(request.getfixturevalue(name), width=400, height=800)
     for name in TABS:
         page.click(f"#tab-{name}")
         for element in ("document.documentElement", "document.getElementById('view')", "document.getElementById('detail')"):

@@ -173,8 +173,7 @@ class Explanation(FamiliarNames):
             lines.append("  rules:")
             for rule, n in self.rules.items():
                 lines.append(f"    {_count(n, 'time') if n else 'never matched'}: {rule}")
-                lines += [f"      {self.cost_of(rule)}"] if n and self.costs_known else []
-                lines += [f"      {_comparison(self.savings[rule])}"] if rule in self.savings else []
+                lines += [f"      {text}" for text in self._texts_of_costs(rule, n)]
             others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
             lines += [others] if self.unmatched_marks else []
         if self.tree is not None:
@@ -222,6 +221,11 @@ class Explanation(FamiliarNames):
                 lines.append(f"      next {REFUSALS[id_].next_step}")
         return [line for line in lines if line]
 
+    def _texts_of_costs(self, rule: ShownRule, times: int) -> list[str]:
+        """Returns what the graph breaks of a rule cost, and what the rule costs and saves, each if it has been measured."""
+        costs = [str(self.cost_of(rule))] if times and self.costs_known else []
+        return costs + ([_comparison(self.savings[rule])] if rule in self.savings else [])
+
     def as_dict(self) -> dict[str, object]:
         """Returns the explanation without the graphs' modules, for JSON."""
         return {
@@ -256,7 +260,9 @@ class Explanation(FamiliarNames):
             "recompiles": len(self.recompiles), "guards": len(self.guards),
         }  # fmt: skip
         own = self.name, process, self.headline, str(self), self.place
-        return FunctionReport(*own, self.events, self.kept, self.ran if self.counted else {}, self.rules, self.tree, self.seconds, numbers)
+        ran = self.ran if self.counted else {}
+        rule_costs = {rule: self._texts_of_costs(rule, times) for rule, times in self.rules.items()}
+        return FunctionReport(*own, self.events, self.kept, ran, self.rules, self.tree, self.seconds, numbers, self.costs, rule_costs)
 
     def _repr_html_(self) -> str:
         return shown_in_notebook(self.for_page())

@@ -6,9 +6,11 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypedDict
 
 from fineline.refusals import REFUSALS
+from fineline.report.costs import NO_COST, BreakCost, Cost, CostFacts
 from fineline.report.events import Event, ShownRule
 from fineline.report.misses import Change
 from fineline.report.programs import UNKNOWN, KeptProgram
@@ -33,7 +35,11 @@ _ITEM = re.compile(r"    \w+ = (\w+)\[\d+\]")
 
 
 class FunctionReport(NamedTuple):
-    """What one compiled function did, in one process ("": the first). ``text``: the same for people who run no script."""
+    """What one compiled function did, in one process ("": the first).
+
+    ``text``: the same for people who run no script. ``costs``: of the graph breaks, if they were measured. ``rule_costs``: what is known of
+    the cost of each rule, in words.
+    """
 
     name: str
     process: str
@@ -47,6 +53,8 @@ class FunctionReport(NamedTuple):
     tree: Node | None
     seconds: float
     numbers: Mapping[str, int]
+    costs: Sequence[BreakCost] = ()
+    rule_costs: Mapping[ShownRule, Sequence[str]] = MappingProxyType({})
 
 
 class ShownCause(TypedDict):
@@ -76,13 +84,17 @@ class TreeFacts(TypedDict):
 
 
 class ShownPlace(TypedDict):
-    """A place where a break happened, how often, and how long its eager code ran; ``stack``: the frames that led there."""
+    """A place where a break happened, how often, and how long its eager code ran, in microseconds.
+
+    ``stack``: the frames that led there. ``cost``: what its graph breaks cost; None if that was not measured, or if it breaks no graph.
+    """
 
     at: Place
     function: str
     times: int
     time: float
     stack: list[tuple[str, Place]]
+    cost: CostFacts | None
 
 
 class BreakFacts(TypedDict):
@@ -95,6 +107,7 @@ class BreakFacts(TypedDict):
     built_in: bool
     times: int
     time: float
+    cost: CostFacts | None
     places: list[ShownPlace]
 
 
@@ -137,11 +150,12 @@ class GraphProgram(TypedDict):
 
 
 class RuleText(TypedDict):
-    """A rule of a policy, or a mark, and how often it decided something."""
+    """A rule of a policy, or a mark, how often it decided something, and what is known of its cost."""
 
     text: str
     place: str
     times: int
+    costs: list[str]
 
 
 class FunctionFacts(TypedDict):
@@ -199,11 +213,15 @@ def _function(report: FunctionReport, lines: SourceLines) -> FunctionFacts:
         "name": report.name, "process": report.process, "headline": report.headline, "at": at,
         "numbers": dict(report.numbers), "ran": dict(report.ran), "seconds": report.seconds,
         "tree": _tree(tree, programs, lines), "recorded": report.tree is not None,
-        "breaks": _breaks(report.events, _eager_seconds(tree), lines),
+        "breaks": _breaks(report, _eager_seconds(tree), lines),
         "recompiles": [_recompile(event, lines) for event in report.events if event.kind == "recompile"],
         "programs": [_program(program, lines) for program in report.programs],
-        "rules": [{"text": str(rule), "place": rule.place, "times": times} for rule, times in report.rules.items()],
+        "rules": [_rule(rule, times, report.rule_costs.get(rule, ())) for rule, times in report.rules.items()],
     }  # fmt: skip
+
+
+def _rule(rule: ShownRule, times: int, costs: Sequence[str]) -> RuleText:
+    return {"text": str(rule), "place": rule.place, "times": times, "costs": list(costs)}
 
 
 # -- frames --------------------------------------------------------------------------------------------------------------
@@ -324,32 +342,50 @@ def _eager_seconds(root: Node) -> Counter[Cause]:
 
 
 # -- events --------------------------------------------------------------------------------------------------------------
-def _breaks(events: Sequence[Event], seconds: Mapping[Cause, float], lines: SourceLines) -> list[BreakFacts]:
-    """Returns the breaks grouped by cause, the most expensive first: by the time in their eager code, then by their number."""
-    groups: dict[tuple[str, str, str, str], dict[tuple[str, int], list[Event]]] = {}
-    for event in _about_code(events):
-        groups.setdefault((event.kind, event.id, event.reason, event.rule), {}).setdefault((event.file, event.line), []).append(event)
-    found = [_break(key, places, seconds, lines) for key, places in groups.items()]
-    return sorted(found, key=lambda group: (-group["time"], -group["times"]))
+def _breaks(report: FunctionReport, seconds: Mapping[Cause, float], lines: SourceLines) -> list[BreakFacts]:
+    """Returns the breaks grouped by cause, the most expensive first: by the time in their eager code, by graphs, then by their number."""
+    groups: dict[_BreakCause, dict[tuple[str, int], list[Event]]] = {}
+    for event in _about_code(report.events):
+        groups.setdefault(_BreakCause(event.kind, event.id, event.reason, event.rule), {}).setdefault((event.file, event.line), []).append(event)
+    found = [_break(cause, places, seconds, report.costs, lines) for cause, places in groups.items()]
+    return sorted(found, key=lambda group: (-group["time"], -(group["cost"] or NO_COST.as_dict())["graphs"], -group["times"]))
+
+
+class _BreakCause(NamedTuple):
+    """What breaks of one group have in common."""
+
+    kind: str
+    id: str
+    reason: str
+    rule: str
 
 
 def _break(
-    key: tuple[str, str, str, str], places: Mapping[tuple[str, int], list[Event]], seconds: Mapping[Cause, float], lines: SourceLines
+    cause: _BreakCause, places: Mapping[tuple[str, int], list[Event]], seconds: Mapping[Cause, float], costs: Sequence[BreakCost], lines: SourceLines
 ) -> BreakFacts:
-    kind, id, reason, rule = key
     shown: list[ShownPlace] = []
+    own = [cost for cost in costs if cause == ("break", cost.place.id, cost.place.reason, cost.place.rule)]
     for (file, line), events in places.items():
         first = events[0]
-        spent = [t for cause, t in seconds.items() if (cause.id, cause.reason, cause.file, cause.line) == (id, reason, file, line)]
+        spent = [t for found, t in seconds.items() if (found.id, found.reason, found.file, found.line) == (cause.id, cause.reason, file, line)]
         stack = [(name, lines.around(where, at)) for where, at, name in first.stack]
-        time = round(sum(spent) * 1e6, 1)
-        shown.append({"at": lines.around(file, line), "function": first.function, "times": len(events), "time": time, "stack": stack})
+        at = lines.around(file, line)
+        cost = _cost([cost.cost for cost in own if (cost.place.file, cost.place.line) == (file, line)])
+        # The time of an eager call is more exact than that of its frame, which has the work of the capture in it.
+        time = round((cost["seconds"] if cost is not None and cost["unmeasured"] < cost["breaks"] else sum(spent)) * 1e6, 1)
+        shown.append({"at": at, "function": first.function, "times": len(events), "time": time, "stack": stack, "cost": cost})
     shown.sort(key=lambda place: (-place["time"], -place["times"]))
     [first, *_] = next(iter(places.values()))
     return {
-        "kind": BREAKS[kind], "id": id, "reason": reason, "rule": rule, "built_in": not first.users_rule,
-        "times": sum([place["times"] for place in shown]), "time": sum([place["time"] for place in shown]), "places": shown,
+        "kind": BREAKS[cause.kind], "id": cause.id, "reason": cause.reason, "rule": cause.rule, "built_in": not first.users_rule,
+        "times": sum([place["times"] for place in shown]), "time": sum([place["time"] for place in shown]),
+        "cost": _cost([cost.cost for cost in own]), "places": shown,
     }  # fmt: skip
+
+
+def _cost(costs: Sequence[Cost]) -> CostFacts | None:
+    """Returns the sum of the costs; None if there are none."""
+    return sum(costs, NO_COST).as_dict() if costs else None
 
 
 def _recompile(event: Event, lines: SourceLines) -> RecompileFacts:

@@ -68,6 +68,8 @@
   const fullPlace = (place) => (fileOf(place) ? `${fileOf(place).path}:${place[1]}` : "");
   // A rule's text, with the paths of libraries as they are shown elsewhere.
   const ruleText = (rule) => make("code", { title: rule }, rule.replace(/\/\S*\/(?:site|dist)-packages\//g, ""));
+  // The words of an id, which the details show.
+  const wordsOf = (id) => (DATA.refusals[id] ? [DATA.refusals[id].title, DATA.refusals[id].next] : []);
   const matches = (...texts) => {
     const text = texts.join("\n").toLowerCase();
     return state.words.every((word) => text.includes(word));
@@ -346,6 +348,7 @@
     const graphs = graphLines(fn, i);
     // What runs eagerly may be known only by the line that calls it.
     const called = cause && String(cause.at) === String(tree.at[i]);
+    const broken = breakOf(fn, cause);
     detail.replaceChildren(
       make("h1", {}, tree.name[i]),
       make("span", { class: `badge k${tree.kind[i]}`, title: KINDS[tree.kind[i]].tells }, `${KINDS[tree.kind[i]].glyph} ${KINDS[tree.kind[i]].name}`.trim()),
@@ -354,6 +357,7 @@
         ["defined at", called ? "" : placeText(tree.at[i])],
         ["time", totals.time[0] > 0 ? ownPart(totals.time[i], tree.time[i], duration, "it") : ""],
         ["operators", ownPart(totals.operators[i], tree.operators[i], grouped, "them")],
+        ["graph break", broken ? spentAt(broken) : ""],
         ["called by", path(fn, i).length > 1 ? path(fn, i).slice(0, -1).map((at, n) => [n ? " › " : "", link(tree.name[at], () => selectFrame(at))]) : ""],
       ]),
       ...(cause && fileOf(cause.at) && tree.cause[tree.parent[i]] !== tree.cause[i] ? [make("h2", {}, "Line of the break"), sourceAround(cause.at, [cause.at[1]])] : []),
@@ -362,6 +366,12 @@
     );
     detail.scrollTop = 0;
   }
+  // How often a break happened at a place, and what that costs.
+  const spentAt = ({ times, time, cost }) => [
+    `${plural(times, "time")}${time > 0 ? `, ${duration(time)} in its eager code` : ""}`,
+    cost && `${plural(cost.graphs, "graph")} and ${plural(cost.guards, "guard")} in the programs after it`,
+    cost && cost.unmeasured > 0 && `${plural(cost.unmeasured, "eager call")} not measured`,
+  ].filter(Boolean).join("; ");
   function showBreak(group) {
     detail.replaceChildren(
       make("h1", {}, group.reason),
@@ -369,7 +379,7 @@
       explain(group, null),
       ...group.places.map((place) => [
         make("h2", {}, `${where(place.at)}${place.function ? ` in ${place.function}` : ""}`),
-        make("p", { class: "quiet" }, plural(place.times, "time"), place.time > 0 ? `, ${duration(place.time)} in its eager code` : ""),
+        make("p", { class: "quiet" }, spentAt(place)),
         sourceAround(place.at, [place.at[1]]),
         place.stack.length > 1 && make("ul", { class: "stack", "aria-label": "The calls that led there" }, place.stack.map(([name, at]) => make("li", {}, `${name}  `, make("span", { class: "quiet" }, where(at))))),
         frameOf(group, place),
@@ -382,6 +392,9 @@
     const i = tree.cause.findIndex((number) => number >= 0 && tree.causes[number].id === group.id && String(tree.causes[number].at) === String(place.at));
     return i >= 0 && make("p", {}, link("Show it among the calls", () => { open("calls"); selectFrame(i); }));
   }
+  // The place of the graph break at which a frame runs eagerly, with its cost.
+  const breakOf = (fn, cause) => fn.breaks.filter((group) => cause && group.id === cause.id && group.reason === cause.reason && group.rule === cause.rule)
+    .flatMap((group) => group.places).find((place) => place.cost && String(place.at) === String(cause.at));
   function showPlace(title, place, more = []) {
     const known = fileOf(place);
     detail.replaceChildren(make("h1", {}, title), ...(known ? [make("p", { class: "quiet" }, placeText(place))] : []), ...more, ...(known ? [sourceAround(place, [place[1]])] : []));
@@ -423,22 +436,34 @@
   const number = (parts) => ({ class: "number", parts });
   const place = (at) => ({ class: "where", parts: fileOf(at) ? shortPlace(at) : "" });
 
-  const foundBreaks = (fn) => fn.breaks.filter((group) => matches(group.id, group.kind, group.reason, group.rule, ...group.places.map((at) => `${where(at.at)} ${at.function}`)));
+  const foundBreaks = (fn) => fn.breaks.filter((group) => matches(group.id, group.kind, group.reason, group.rule, ...wordsOf(group.id), ...group.places.map((at) => `${where(at.at)} ${at.function}`)));
+  const foundRules = (fn) => fn.rules.filter((rule) => matches(rule.text, rule.place, ...rule.costs));
   function showBreaks(fn) {
-    if (!fn.breaks.length) return nothing("No code was kept out of the graphs.");
+    if (fn.breaks.length) showCauses(fn);
+    else nothing("No code was kept out of the graphs.");
+    showRules(fn);
+  }
+  function showCauses(fn) {
     const most = Math.max(...fn.breaks.map((group) => group.time), 1), times = fn.breaks.reduce((sum, group) => sum + group.times, 0);
     view.append(make("p", { class: "quiet" }, `${plural(fn.breaks.length, "cause")} kept code out of the graphs, ${plural(times, "time")} in all. The first is the ${most > 1 ? "one whose code ran longest in Python" : "most frequent one"}.`));
-    table([number("time"), number("times"), "id", "cause", "where"], foundBreaks(fn).map((group) => [[
+    // Graphs and guards are known together with the costs.
+    const costs = fn.breaks.some((group) => group.cost);
+    const caused = (group, noun) => number(group.cost ? grouped(group.cost[noun]) : "–");
+    table([number("time"), number("times"), ...(costs ? [number("graphs"), number("guards")] : []), "id", "cause", "where"], foundBreaks(fn).map((group) => [[
       number([group.time > 0 ? duration(group.time) : "–", group.time > 0 && make("span", { class: "meter", style: { width: `${(60 * group.time) / most}px` } })]),
       number(String(group.times)),
+      ...(costs ? [caused(group, "graphs"), caused(group, "guards")] : []),
       { class: "badges", parts: make("span", { class: `badge k${group.built_in ? 3 : 2}` }, group.id) },
       { parts: [group.reason, make("br"), make("span", { class: "quiet" }, group.built_in ? group.kind : [`${group.kind}, by `, ruleText(group.rule)])] },
       { class: "where", parts: [shortPlace(group.places[0].at), group.places.length > 1 ? ` and ${group.places.length - 1} more` : ""] },
     ], () => showBreak(group)]));
-    const rules = fn.rules.filter((rule) => matches(rule.text, rule.place));
+  }
+  function showRules(fn) {
+    const rules = foundRules(fn);
     if (rules.length) {
       view.append(make("h2", {}, "Rules and marks"), make("table", { class: "rows" }, make("thead", {}, make("tr", {}, [make("th", { class: "number" }, "times"), make("th", {}, "rule")])),
-        make("tbody", {}, rules.map((rule) => make("tr", {}, make("td", { class: "number" }, rule.times ? String(rule.times) : "never"), make("td", {}, ruleText(rule.text)))))));
+        make("tbody", {}, rules.map((rule) => make("tr", {}, make("td", { class: "number" }, rule.times ? String(rule.times) : "never"),
+          make("td", {}, ruleText(rule.text), rule.costs.map((text) => make("div", { class: "quiet" }, text))))))));
     }
   }
   const foundRecompiles = (fn) => fn.recompiles.filter((found) => matches(found.text, where(found.at), where(found.read)));
@@ -488,10 +513,34 @@
 
   // -- graphs and programs ------------------------------------------------------------------------------------------
   const graphsOf = (fn) => fn.programs.map((program, i) => [program, i]).filter(([program]) => program.operators > 0 && program.code);
+  // `items`: the text, the number and the matches of each program.
   function picker(items, chosen, run) {
-    return make("div", { class: "pick" }, items.map(([text, i]) => make("button", { type: "button", "data-key": i, "aria-pressed": String(i === chosen), on: { click: () => run(i) } }, text)));
+    return make("div", { class: "pick" }, items.map(([text, i, hits]) => make("button", {
+      type: "button", "data-key": i, "data-hits": hits, "aria-pressed": String(i === chosen), on: { click: () => run(i) },
+    }, state.words.length ? `${text} · ${hits}` : text)));
   }
-  const codeHits = (code) => (state.words.length ? code.split("\n").filter((line) => matches(line)).length : 0);
+  const lineMatches = (text, at) => state.words.length > 0 && matches(text, brief(at));
+  const codeHits = (code, places) => code.split("\n").filter((line, i) => lineMatches(line, places[i])).length;
+  const graphHits = (program) => codeHits(program.code, program.lines), programHits = (program) => codeHits(program.source, []);
+  // Shows a line of the code that matches, with its details.
+  function markHit(line) {
+    for (const other of view.querySelectorAll(".line.current")) other.classList.remove("current");
+    line.classList.add("current");
+    if (line.getAttribute("role") === "button") line.click();
+    line.scrollIntoView({ block: "center" });
+  }
+  // Goes to the next line of the code that matches, or with -1 to the one before; beyond the last one, to another program's.
+  function nextHit(step) {
+    const lines = () => [...view.querySelectorAll(".line.hit")];
+    const line = lines()[lines().findIndex((hit) => hit.classList.contains("current")) + step];
+    if (line) return markHit(line);
+    const others = [...view.querySelectorAll(".pick button")].filter((button) => +button.dataset.hits > 0);
+    const at = others.findIndex((button) => button.getAttribute("aria-pressed") === "true");
+    const other = others.at(step > 0 ? (at + 1) % others.length : Math.max(at, 0) - 1);
+    if (!other) return;
+    other.click();
+    markHit(lines().at(step > 0 ? 0 : -1));
+  }
   function showCode(code, places) {
     const lines = code.split("\n"), parts = coloured(lines);
     const box = make("div", { class: "code" }, lines.map((text, i) => {
@@ -501,28 +550,29 @@
         box.children[i].classList.add("chosen");
         showPlace(text.trim().split(" = ")[0], at, [make("p", {}, make("code", {}, text.trim()))]);
       } : null;
-      return codeLine(i + 1, parts[i], { place: at, run, hit: state.words.length && matches(text) });
+      return codeLine(i + 1, parts[i], { place: at, run, hit: lineMatches(text, at) });
     }));
     view.append(box);
-    const hit = box.querySelector(".hit");
-    if (hit) hit.scrollIntoView({ block: "center" });
+    return box;
   }
   function showGraphs(fn) {
     const graphs = graphsOf(fn);
     if (!graphs.length) return nothing("Nothing was captured in a graph.");
     const [program, chosen] = graphs.find(([, i]) => i === state.graph) || graphs[0];
-    view.append(picker(graphs.map(([found, i]) => [`program ${i}: ${plural(found.operators, "operator")}${state.words.length ? ` · ${codeHits(found.code)}` : ""}`, i]), chosen, (i) => { state.graph = i; show(); }));
-    showCode(program.code, program.lines);
-    const placed = program.lines.findIndex((at) => fileOf(at));
-    if (placed >= 0) view.querySelector(".code").children[placed].click();
+    view.append(picker(graphs.map(([found, i]) => [`program ${i}: ${plural(found.operators, "operator")}`, i, graphHits(found)]), chosen, (i) => { state.graph = i; show(); }));
+    const box = showCode(program.code, program.lines);
+    const placed = box.querySelector(".line.place"), hit = box.querySelector(".hit");
+    if (placed) placed.click();
     else detail.replaceChildren(make("p", { class: "empty" }, "The lines of its operators are not known."));
+    if (hit) markHit(hit);
   }
   function showProgram(fn) {
     if (!fn.programs.length) return nothing("No program was kept.");
     const chosen = fn.programs[state.program] ? state.program : 0;
     const program = fn.programs[chosen];
-    view.append(picker(fn.programs.map((found, i) => [`program ${i}${state.words.length ? ` · ${codeHits(found.source)}` : ""}`, i]), chosen, (i) => { state.program = i; show(); }));
-    showCode(program.source, []);
+    view.append(picker(fn.programs.map((found, i) => [`program ${i}`, i, programHits(found)]), chosen, (i) => { state.program = i; show(); }));
+    const hit = showCode(program.source, []).querySelector(".hit");
+    if (hit) markHit(hit);
     detail.replaceChildren(
       make("h1", {}, `Program ${chosen}`),
       make("p", {}, "The Python code that runs instead of this part of the function, after its guards have held."),
@@ -565,20 +615,21 @@
   }
 
   // -- tabs, search, themes -----------------------------------------------------------------------------------------
+  const foundFrames = (fn) => fn.tree.name.filter((_, i) => frameMatches(fn, i)).length;
   const TABS = [
-    ["calls", "Calls", showCalls, (fn) => fn.tree.name.length, (fn) => fn.tree.name.filter((_, i) => frameMatches(fn, i)).length],
-    ["breaks", "Breaks", showBreaks, (fn) => fn.breaks.length, (fn) => foundBreaks(fn).length],
+    ["calls", "Calls", showCalls, (fn) => fn.tree.name.length, foundFrames],
+    ["breaks", "Breaks", showBreaks, (fn) => fn.breaks.length, (fn) => foundBreaks(fn).length + foundRules(fn).length],
     ["recompiles", "Recompiles", showRecompiles, (fn) => fn.recompiles.length, (fn) => foundRecompiles(fn).length],
     ["guards", "Guards", showGuards, (fn) => fn.numbers.guards, (fn) => foundGuards(fn).length],
-    ["graphs", "Graphs", showGraphs, (fn) => graphsOf(fn).length, (fn) => graphsOf(fn).reduce((total, [program]) => total + codeHits(program.code), 0)],
-    ["program", "Programs", showProgram, (fn) => fn.programs.length, (fn) => fn.programs.reduce((total, program) => total + codeHits(program.source), 0)],
-    ["timings", "Timings", showTimings, null, null],
+    ["graphs", "Graphs", showGraphs, (fn) => graphsOf(fn).length, (fn) => graphsOf(fn).reduce((total, [program]) => total + graphHits(program), 0)],
+    ["program", "Programs", showProgram, (fn) => fn.programs.length, (fn) => fn.programs.reduce((total, program) => total + programHits(program), 0)],
+    ["timings", "Timings", showTimings, null, foundFrames],
   ];
   function showTabs() {
     const buttons = TABS.map(([name, text, , count, hits]) => make("button", {
       type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === state.tab), "aria-controls": "view", tabindex: name === state.tab ? 0 : -1,
       on: { click: () => open(name) },
-    }, text, count && !state.words.length && make("span", { class: "count" }, grouped(count(state.fn))), hits && state.words.length > 0 && make("span", { class: "hits" }, grouped(hits(state.fn)))));
+    }, text, count && !state.words.length && make("span", { class: "count" }, grouped(count(state.fn))), state.words.length > 0 && make("span", { class: "hits" }, grouped(hits(state.fn)))));
     byId("tabs").replaceChildren(...buttons);
     view.setAttribute("aria-labelledby", `tab-${state.tab}`);
   }
@@ -592,12 +643,12 @@
     keepFocus(() => {
       showTabs();
       view.replaceChildren();
+      view.scrollTop = 0;
       detail.replaceChildren();
       TABS.find(([name]) => name === state.tab)[2](state.fn);
-      view.scrollTop = 0;
     }, () => (fromTabs ? byId(`tab-${state.tab}`) : view));
     const hits = TABS.find(([name]) => name === state.tab)[4];
-    byId("found").textContent = state.words.length && hits ? plural(hits(state.fn), "match", "matches") : "";
+    byId("found").textContent = state.words.length ? plural(hits(state.fn), "match", "matches") : "";
   }
   function pick(i) {
     Object.assign(state, { fn: DATA.functions[i], selected: 0, zoom: 0, graph: 0, program: 0, all: false });
@@ -620,6 +671,8 @@
     if (event.key === "Escape") {
       search.value = "";
       search.dispatchEvent(new Event("input"));
+    } else if (event.key === "Enter" && state.words.length && (state.tab === "graphs" || state.tab === "program")) {
+      nextHit(event.shiftKey ? -1 : 1);
     } else if (event.key === "Enter" && state.tab === "calls" && state.words.length) {
       // The next frame that matches, or with Shift the one before.
       const found = state.fn.tree.name.map((_, i) => i).filter((i) => frameMatches(state.fn, i));
