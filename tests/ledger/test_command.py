@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,77 @@ fineline: breaks.toml: 1 new, 1 gone
     done = run(folder, "--ledger", "breaks.toml", "--update", "train.py")
     assert done.returncode == 0 and done.stderr == "fineline: breaks.toml: 2 entries met; 1 new, 1 gone\n"
     assert 'note = "the loss needs it"   # as we know' in ledger.read_text() and "FL407" not in ledger.read_text()
+
+
+EAGER = """\
+import torch
+
+@torch.compile(backend="eager", options={"min_graph_operators": 4})
+def reads(x):
+    return x * x.sum().item()
+
+@torch.compile(backend="eager")
+def batches(x):
+    yield x + 1
+
+@torch.compile(backend="eager")
+def halves(x):
+    def steps(x):
+        while True:
+            x = x / 2
+            yield x
+
+    found = steps(x)
+    return next(found), found
+
+def main():
+    x = torch.ones(3)
+    reads(x)
+    reads(x)
+    list(batches(x))
+    halves(x)
+
+main()
+"""
+LIMIT = """\
+@torch.compile(backend="eager")
+def text(x, words):
+    return x + len(words.upper())
+
+for n in range(1, 12):
+    text(torch.ones(3), "a" * n)
+"""
+
+
+def test_eager_stretches(folder: Path) -> None:
+    """Too few operators for a graph, a generator function, a value that cannot be reconstructed; and a limit, which is new."""
+    script, ledger = folder / "eager.py", folder / "breaks.toml"
+    script.write_text(EAGER)
+    done = run(folder, "--ledger", "breaks.toml", "--update", "eager.py")
+    assert (done.returncode, done.stderr) == (0, "fineline: breaks.toml: 4 entries met; 4 new\n")
+    text = ledger.read_text()
+    entries = [(entry["function"], entry["id"]) for entry in tomllib.loads(text)["eager"]]
+    assert entries == [("eager.py:batches", "FL405"), ("eager.py:halves", "FL409"), ("eager.py:reads", "FL404")]
+    assert [entry["id"] for entry in tomllib.loads(text)["break"]] == ["FL502"]
+    done = run(folder, "--ledger", "breaks.toml", "eager.py")
+    assert (done.returncode, done.stderr) == (0, "fineline: breaks.toml: as listed, 4 of 4 entries\n")
+    # The generator function is compiled no more, and a limit has come.
+    script.write_text(EAGER.replace('@torch.compile(backend="eager")\ndef batches', "\n\ndef batches") + LIMIT)
+    done = run(folder, "--ledger", "breaks.toml", "eager.py")
+    line = script.read_text().splitlines().index("def text(x, words):")
+    assert done.returncode == 1 and "fineline: breaks.toml: 2 new, 1 gone\n" in done.stderr, done.stderr
+    told = done.stderr[done.stderr.index("  new: ") :]
+    assert "  new:   eager stretch FL104 in eager.py:text: 8 programs, with a recompile_limit of 8" in told and f"    at   eager.py:{line}\n" in told
+    assert "    next Keep the values that those guards name constant" in told and "  new:   recompile FL407 in eager.py:text: words" in told
+    assert "  gone:  eager stretch FL405 in eager.py:batches: batches is a generator function\n" in told
+    assert ledger.read_text() == text
+    github = run(folder, "--ledger", "breaks.toml", "--ledger-format", "github", "eager.py")
+    assert github.returncode == 1 and f"::error file=eager.py,line={line},title=eager stretch FL104%3A " in github.stdout
+    done = run(folder, "--ledger", "breaks.toml", "--update", "eager.py")
+    assert done.returncode == 0 and done.stderr.endswith("fineline: breaks.toml: 5 entries met; 2 new, 1 gone\n"), done.stderr
+    entries = [(entry["function"], entry["id"]) for entry in tomllib.loads(ledger.read_text())["eager"]]
+    assert entries == [("eager.py:halves", "FL409"), ("eager.py:reads", "FL404"), ("eager.py:text", "FL104")]
+    assert run(folder, "--ledger", "breaks.toml", "eager.py").returncode == 0
 
 
 @pytest.mark.later

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+import fineline
 
 ROOT = Path(__file__).parent.parent.parent
 TESTS = """
@@ -58,6 +63,32 @@ def pytest_in(folder: Path, *args: str, python: tuple[str, ...] = ()) -> subproc
 def test_the_entry_point() -> None:
     [(name, module)] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"].items()
     assert name == "fineline" and importlib.util.find_spec(module) is not None
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """Variables of a process that finds the entry point. Where fineline is only on the path, metadata as pip writes them declare it."""
+    if any(point.value == "fineline.pytest_plugin" for point in importlib.metadata.entry_points(group="pytest11")):
+        return {**os.environ}
+    metadata = tmp_path / "metadata" / f"fineline-{fineline.__version__}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: fineline\nVersion: {fineline.__version__}\n")
+    (metadata / "entry_points.txt").write_text("[pytest11]\nfineline = fineline.pytest_plugin\n")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(metadata.parent), str(ROOT / "src")])}
+
+
+def test_pytest_loads_it_by_its_entry_point(tmp_path: Path, installed: dict[str, str]) -> None:
+    """Nothing but the metadata of the installation names it."""
+    (tmp_path / "project").mkdir()
+    folder = project(tmp_path / "project", test_net=FIXTURE)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, "--fineline-ledger-update"], cwd=folder, env=installed, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+    assert re.search(rf"^plugins: .*\bfineline-{fineline.__version__}\b", done.stdout, re.M)
+    assert len([*(folder / "tests").glob("test_net.TestNet.test_net.*toml")]) == 2
+    command += ["-p", "no:fineline", "--fineline-ledger-update"]
+    done = subprocess.run(command, cwd=folder, env=installed, capture_output=True, text=True, timeout=600)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR and "unrecognized arguments: --fineline-ledger-update" in done.stderr
 
 
 def test_it_costs_nothing_where_it_is_not_used(tmp_path: Path) -> None:
