@@ -17,6 +17,8 @@ html_show_copyright = False
 # Headings of up to this level are targets of links, as on GitHub.
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
+# Commands are copied without the prompt and without what they print.
+copybutton_prompt_text = "$ "
 # A single backtick in a docstring marks code.
 default_role = "code"
 autodoc_typehints = "signature"

@@ -23,6 +23,7 @@ from fineline.report.events import Event
 from fineline.report.explain import Explanation
 from fineline.report.logs import CATEGORIES
 from tests import oracle
+from tests.docs.tutorials import read
 
 ROOT = Path(__file__).parent.parent.parent
 # The pages of numbers and of signatures have no example; the programs of the page of errors, and that for two processes, have tests of their own.
@@ -32,8 +33,7 @@ PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").
 
 @pytest.mark.parametrize("page", PAGES)
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / page).read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    blocks = read((ROOT / page).read_text()).session
     assert blocks, f"{page} has no example"
     name = "page_" + re.sub(r"\W", "_", page)
     module = types.ModuleType(name)
