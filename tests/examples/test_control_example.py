@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from tests.report.pages import page_data
 
+CHECK = 'grep -q "loss 4.139" loss.txt'
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "control"
 
 
@@ -74,6 +76,51 @@ def test_the_page_and_the_ledger(copied):
 
 
 @pytest.mark.later
+def test_annotations_and_sarif(copied):
+    """A new graph break is at its line, in the formats of GitHub and of SARIF."""
+    ran = ("run", "--policy", "policy.toml", "--ledger", "breaks.toml")
+    rest = ("train.py", "--steps", "2", "--backend", "eager")
+    fineline(copied, *ran, "--update", *rest, told="fineline: breaks.toml: 4 entries met; 4 new")
+    text = (copied / "train.py").read_text().replace("    return loss, right", "    print(loss.item())\n    return loss, right")
+    (copied / "train.py").write_text(text)
+    line = text.splitlines().index("    print(loss.item())") + 1
+    github = run(copied, "-m", "fineline", *ran, "--ledger-format", "github", *rest)
+    assert github.returncode == 1, github.stderr
+    found = re.findall(r"^::error file=train\.py,line=(\d+),title=graph break (FL\d+)", github.stdout, re.M)
+    assert found == [(str(line), "FL411"), (str(line), "FL502")], github.stdout
+    sarif = run(copied, "-m", "fineline", *ran, "--ledger-format", "sarif", "--ledger-output", "breaks.sarif", *rest)
+    assert sarif.returncode == 1, sarif.stderr
+    [told] = json.loads((copied / "breaks.sarif").read_text())["runs"]
+    places = [result["locations"][0]["physicalLocation"] for result in told["results"]]
+    assert [result["ruleId"] for result in told["results"]] == ["FL411", "FL502"]
+    assert {(place["artifactLocation"]["uri"], place["region"]["startLine"]) for place in places} == {("train.py", line)}
+
+
+@pytest.mark.later
+def test_the_fixture_of_the_pytest_plugin(copied):
+    """The list that is checked in holds, and a graph break that is not in it fails."""
+    command = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:fineline", "-p", "fineline.pytest_plugin", "test_textkit.py")
+    done = run(copied, *command)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+    ledger = copied / "test_textkit.test_forward.ledger.toml"
+    text = ledger.read_text()
+    assert run(copied, *command, "--fineline-ledger-update").returncode == 0 and ledger.read_text() == text
+    model = copied / "textkit" / "model.py"
+    model.write_text(model.read_text().replace("        x = rotate(x, 100.0)", "        x.tolist()\n        x = rotate(x, 100.0)"))
+    done = run(copied, *command)
+    assert done.returncode == 1 and "FL502 in textkit.model.Model.forward: tolist reads a tensor's values" in done.stdout, done.stdout
+
+
+def test_a_process_loads_the_captures_of_another(copied):
+    saved = run(copied, "serve.py", "--save", "model.captures")
+    assert saved.returncode == 0, saved.stderr
+    words, _, captured = saved.stdout.splitlines()[0].partition(", captured ")
+    assert int(captured.split()[0]) > 0 and re.search(r"^saved [1-9]\d* programs$", saved.stdout, re.M)
+    loaded = run(copied, "serve.py", "--load", "model.captures")
+    assert loaded.returncode == 0 and loaded.stdout == f"{words}, captured 0 graphs\n", loaded.stdout + loaded.stderr
+
+
+@pytest.mark.later
 @pytest.mark.parametrize("options", ['{"wait": false}', '{"shadow": 1.0}'])
 def test_options_of_torch_compile(copied, options):
     out = fineline(copied, "run", "--policy", "policy.toml", "train.py", "--steps", "6", "--options", options)
@@ -101,3 +148,11 @@ def test_the_culprit(copied):
     (copied / "mended.toml").write_text(rule)
     assert run(copied, "-m", "fineline", "run", "wrong.py").returncode == 1
     assert run(copied, "-m", "fineline", "run", "--policy", "mended.toml", "wrong.py").returncode == 0
+
+
+@pytest.mark.later
+def test_the_culprit_by_a_check_of_what_it_writes(copied):
+    found = run(copied, "-m", "fineline", "bisect", "--policy", "policy.toml", "--check", CHECK, "wrong.py", "loss.txt")
+    assert found.returncode == 0 and "the check's exit status is 1" in found.stdout, found.stdout + found.stderr
+    assert found.stdout.endswith('put this into the policy file:\n\ndisallow = ["torch.Tensor.cumsum"]\n'), found.stdout
+    assert f"--check '{CHECK}' wrong.py loss.txt" in (FOLDER / "README.md").read_text()
