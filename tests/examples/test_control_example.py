@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs import tutorials
 from tests.report.pages import page_data
 
 CHECK = 'grep -q "loss 4.139" loss.txt'
@@ -156,3 +157,13 @@ def test_the_culprit_by_a_check_of_what_it_writes(copied):
     assert found.returncode == 0 and "the check's exit status is 1" in found.stdout, found.stdout + found.stderr
     assert found.stdout.endswith('put this into the policy file:\n\ndisallow = ["torch.Tensor.cumsum"]\n'), found.stdout
     assert f"--check '{CHECK}' wrong.py loss.txt" in (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.later
+def test_the_commands_of_the_page_succeed_as_they_stand(copied):
+    """In their order: some read what others have written. Those that take long have tests above: many runs, and other options."""
+    page = tutorials.read((FOLDER / "README.md").read_text())
+    short = [command for command in page.commands if not re.search(r"^fineline (audit|bisect)|--options", command.line)]
+    assert (len(page.commands), len(short)) == (16, 11)
+    ran = tutorials.run(page._replace(commands=short), copied)
+    assert [(command.line, output) for command, status, output in ran if status] == []
