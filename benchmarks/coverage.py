@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -117,8 +118,14 @@ def counted(program: Program, front_end: str, calls: int, timeout: float) -> Cou
         return Counted(error=f"more than {timeout:g} s")
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"graphs"')]
     if not lines:
-        return Counted(error=(done.stderr.strip().splitlines() or ["no output"])[-1][:70])
+        return Counted(error=failure(done.stderr))
     return Counted(**json.loads(lines[-1]))
+
+
+def failure(stderr: str) -> str:
+    """Returns the type of the last exception that a process shows; else its last line."""
+    types = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception))\b", stderr, re.MULTILINE)
+    return types[-1] if types else (stderr.strip().splitlines() or ["no output"])[-1][:70]
 
 
 def count_here(name: str, front_end: str, calls: int) -> None:

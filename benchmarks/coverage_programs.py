@@ -24,6 +24,7 @@ from torch.func import functional_call, grad, vmap
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 
+from benchmarks import library_programs
 from benchmarks.zoo import ZOO
 
 Compile = Callable[[Any], Any]
@@ -261,6 +262,38 @@ def blocks(compile: Compile) -> Call:
     compiled = nn.Sequential(*[compile(MLP()) for _ in range(12)])
     x = torch.randn(2, 16)
     return lambda: compiled(x)
+
+
+# Of each library, one of its programs in ``library_programs``.
+LIBRARIES = {
+    "einops: rearrange, reduce, repeat, einsum": "einops_functions",
+    "einx: id, mean, add, dot, softmax": "einx_functions",
+    "tensordict: values of a module": "tensordict_with_a_module",
+    "tensorclass": "a_tensorclass",
+    "torchmetrics: multiclass accuracy": "torchmetrics_module",
+    "kornia: blur, Sobel, grayscale": "kornia_filters",
+    "e3nn: tensor product": "e3nn_tensor_product",
+    "pyro: loss of a model and its guide": "pyro_loss",
+    "gpytorch: exact marginal likelihood": "gpytorch_exact_likelihood",
+    "peft: LoRA": "peft_lora",
+    "accelerate: prepared layer": "accelerate_prepared",
+    "jaxtyping with beartype": "jaxtyping_with_beartype",
+    "beartype": "beartype_checks",
+}
+
+
+def library(name: str, make_function: library_programs.Make) -> Program:
+    def make(compile: Compile) -> Call:
+        fn, args = make_function()
+        # Libraries keep tables that their first call fills.
+        fn(*args)
+        compiled = compile(fn)
+        return lambda: compiled(*args)
+
+    return Program(name, make)
+
+
+PROGRAMS.update((name, library(name, library_programs.PROGRAMS[made].make)) for name, made in LIBRARIES.items())
 
 
 def zoo_model(name: str) -> Program:
