@@ -24,7 +24,6 @@ from fineline.frames.stub_frames import is_own
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
 from fineline.objects.attribute_reads import load_attr
-from fineline.policy.break_settings import breaks_here
 from fineline.policy.decide import Rules
 from fineline.policy.dim_marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fineline.policy.inline_rules import break_rule
@@ -90,8 +89,9 @@ def _stands_in(call: Call) -> Frame | None:
 
 
 def _initialises(call: Call) -> Frame | None:
+    """Handles the first call of a lazy module. The module changes its class: what was captured before would fit no later call."""
     reason = f"{call.fn.__qualname__} makes the parameters of a module, at its first call"
-    if breaks_here(call.interp.options.breaks) != "any" and call.interp.declared("FL440") is None:
+    if call.interp.declared("FL440") is None:
         call.interp.fail("FL440", reason, False)
     return call.run_eagerly("FL440", reason)
 
