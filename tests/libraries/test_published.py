@@ -36,8 +36,6 @@ EXPECTED = {
     # How many classes there are depends on the numbers (bincount); the metric counts its updates.
     "torchmetrics_module": Expected(graphs=2, breaks=1, eager=1, again=True),
     "torchmetrics_function": Expected(graphs=2, breaks=1, eager=1, second=1),
-    "e3nn_tensor_product": Expected(second=1),
-    "e3nn_spherical_harmonics_and_gate": Expected(second=1),
     # Pyro asks after each site whether a number is nan, and looks for its caller to say where.
     "pyro_loss": Expected(graphs=14, breaks=27, eager=11, second=20),
     # The kernel is an autograd function under an ``except``, whose forward is captured by itself; the code compares its inputs with earlier ones.

@@ -242,7 +242,7 @@ class Recorder:
             entry = self._nodes.get(out)
             if entry is None or entry[0]() is not out:
                 self._nodes[out] = (weakref.ref(out), node)
-            elif node in self.kernels.unmeasured and ("out" in kwargs or base in RESIZING):
+            elif node in self.kernels.unmeasured and (kwargs.get("out") is not None or base in RESIZING):
                 self.unmeasure(out)
         else:
             self._bind_items(out, node)

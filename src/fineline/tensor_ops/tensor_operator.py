@@ -125,11 +125,12 @@ def targets_of(fn: Any, args: Any, kwargs: dict | None) -> Any:
         schema = (fn if is_a(fn, OpOverload) else getattr(fn, fn.overloads()[0]))._schema
         given = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **(kwargs or {})}
         return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or (kwargs and "out" in kwargs) or fn in INPLACE_CAPABLE):
-        return ()
+    out = None if kwargs is None else kwargs.get("out")
+    if fn is Tensor.requires_grad_ or not (is_inplace(fn) or fn in INPLACE_CAPABLE):
+        return () if out is None else (out,)
     if fn in ON_DEMAND and not _asked(ON_DEMAND[fn], args, kwargs):
         return ()
-    return [*[args[i] for i in HIDDEN.get(fn, (0,)) if i < len(args)], (kwargs or {}).get("out")]
+    return [*[args[i] for i in HIDDEN.get(fn, (0,)) if i < len(args)], out]
 
 
 class TensorOperator:
