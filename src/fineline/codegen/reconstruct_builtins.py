@@ -280,6 +280,10 @@ def _trace(r: ProgramText, v: types.TracebackType) -> str:
     return text
 
 
+def _frame(r: ProgramText, v: types.FrameType) -> str:
+    raise NotReconstructible("the frame of a running function", r.trace.functions.frames.get(v))
+
+
 def _reference(r: ProgramText, v: weakref.ref) -> str:
     target = v()
     if target is None:
@@ -330,6 +334,7 @@ MAKERS: Mapping[type, Callable[[ProgramText, Any], str]] = MappingProxyType(
         super: lambda r, v: r.statement("parent", f"super({r.expr(v.__thisclass__)}, {r.expr(v.__self__)})", v),
         weakref.ref: _reference,
         types.TracebackType: _trace,
+        types.FrameType: _frame,
         property: lambda r, v: r.statement("prop", f"property({r.expr(v.fget)}, {r.expr(v.fset)}, {r.expr(v.fdel)}, {v.__doc__!r})", v),
         **dict.fromkeys((classmethod, staticmethod), lambda r, v: r.statement("wrapper", f"{type(v).__name__}({r.expr(v.__func__)})", v)),
         **dict.fromkeys((*VIEWS, MappingProxyType), _view),

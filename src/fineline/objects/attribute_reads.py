@@ -312,8 +312,9 @@ def data_descriptor(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInf
 
 
 def of_frame(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
-    """Handles the attributes of a frame that change while it runs."""
-    return interp.call(f, protocols.of_frame, [obj, name], None, then) if type(obj) is types.FrameType else NEXT
+    """Handles the attributes of a frame that change while it runs, and all of a frame that the code has asked for."""
+    handled = type(obj) is types.FrameType and (name in OF_FRAMES or obj in interp.trace.functions.frames)
+    return interp.call(f, protocols.of_frame, [obj, name], None, then) if handled else NEXT
 
 
 def own_class(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
@@ -433,7 +434,7 @@ _HIDDEN = (METHOD, STATIC, CLASS, C_OTHER, PY_OTHER, PLAIN)
 LOADERS: tuple[Loader, ...] = (
     Loader(own_dict, tuple(range(PLAIN + 1)), ("__dict__",)),
     Loader(data_descriptor, (PROPERTY, PY_DATA)),
-    Loader(of_frame, (C_DATA,), OF_FRAMES),
+    Loader(of_frame, (C_DATA,), tuple([name for name in vars(types.FrameType) if name.startswith("f_")])),
     Loader(own_class, (C_DATA,), ("__class__",)),
     Loader(member, (C_DATA,)),
     Loader(in_instance, (ABSENT, *_HIDDEN)),

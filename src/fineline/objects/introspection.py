@@ -35,6 +35,8 @@ _READERS = (sorted, list, tuple, set, frozenset, dict, len)
 # Whether the namespaces of ``eval`` and ``exec`` may be given by keyword, as from Python 3.13 on.
 _NAMED = not str(getattr(eval, "__text_signature__", "/)")).endswith("/)")
 REFERENT = weakref.ref.__call__
+# The attributes of frames that do not depend on what runs later, and those that the interpreter follows.
+_OF_RUNNING = frozenset({"f_back", "f_code", "f_globals", "f_lasti", "f_lineno"})
 
 
 def load_cell(interp: Interp, cell: types.CellType) -> Any:
@@ -123,11 +125,34 @@ def _look_at(interp: Interp, f: Frame | None) -> None:
 
 
 def _get_frame(call: Call) -> Frame | None:
-    """Handles sys._getframe(): if the code reads ``f_locals``, programs must keep variables that no later instruction reads."""
-    codes = [frame.info.code for frame in stack(call.frame)]
-    if call.trace.active and any(["f_locals" in code.co_names for code in codes]) and not call.interp.lessons.functions.inspected.issuperset(codes):
-        _look_at(call.interp, call.frame)
+    """Handles sys._getframe(). The frame may be that of an interpreted function, of which programs know the code, the line and the globals.
+
+    If the code reads ``f_locals``, programs must keep variables that no later instruction reads.
+    """
+    trace, codes = call.trace, [frame.info.code for frame in stack(call.frame)]
+    if trace.active and any(["f_locals" in code.co_names for code in codes]):
+        if not call.interp.lessons.functions.inspected.issuperset(codes):
+            _look_at(call.interp, call.frame)
+    elif trace.active and len(call.args) <= 1 and not call.kwargs and all([type(depth) is int for depth in call.args]):
+        within = max(call.args, default=0) < sum([not is_own(code) for code in codes])
+        if within and call.then is None and _looks_only(call.frame):
+            return call.finish(_asked_for(call, call.native(), (call.frame.info.code, call.frame.ip - 1)))
     return c_calls.call_c(call)
+
+
+def _looks_only(f: Frame) -> bool:
+    """Returns whether the code only reads attributes, which the interpreter knows, of the frame that it is about to get."""
+    instructions, names = f.info.instructions, f.info.names
+    name, variable = instructions[f.ip]
+    if name == "LOAD_ATTR":
+        return names[variable] in _OF_RUNNING
+    uses = [k for k, (name, arg) in enumerate(instructions) if name.startswith("LOAD_FAST") and arg == variable]
+    return name == "STORE_FAST" and all([instructions[k + 1][0] == "LOAD_ATTR" and names[instructions[k + 1][1]] in _OF_RUNNING for k in uses])
+
+
+def _asked_for(call: Call, frame: types.FrameType, called_at: tuple[types.CodeType, int]) -> types.FrameType:
+    call.trace.functions.frames[frame] = called_at
+    return call.trace.fresh(frame)
 
 
 def _reads_at_once(call: Call, reading: tuple[str, ...] = ("get", "copy")) -> bool:
@@ -148,11 +173,14 @@ def _reads_at_once(call: Call, reading: tuple[str, ...] = ("get", "copy")) -> bo
 
 
 def _of_frame(call: Call) -> Frame | None:
-    """Delivers the line or the variables of a frame: for a stand-in frame, those of the interpreter's frame."""
+    """Delivers an attribute of a frame: for a stand-in frame, that of the interpreter's frame."""
     interp, f, (frame, name) = call.interp, call.frame, call.args
     found = frame_of_stub(frame, f)
     if found is not None and name == "f_lineno":
         return call.finish(found.line)
+    called_at = call.trace.functions.frames.get(frame) if call.trace.active and frame not in call.trace.sources else None
+    if called_at is not None and name != "f_locals":
+        return call.finish(_of_running(call, frame, found, called_at))
     if name == "f_locals" and is_stand_in(frame.f_code):
         if found is None or not found.extras.whole:
             _look_at(interp, f)
@@ -169,6 +197,21 @@ def _of_frame(call: Call) -> Frame | None:
     if call.trace.active and frame in call.trace.sources:
         raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame that existed before the call")
     return call.finish(getattr(frame, name))
+
+
+def _of_running(call: Call, frame: types.FrameType, running: Frame | None, called_at: tuple[types.CodeType, int]) -> Any:
+    """Returns an attribute of a frame that the code has asked for: that of the interpreter's frame, which is the same at each call."""
+    name = call.args[1]
+    if running is not None and name == "f_lasti":
+        return running.info.offsets[max(running.ip - 1, 0)]
+    if running is not None and name in ("f_code", "f_globals"):
+        value = running.info.code if name == "f_code" else running.globals
+        call.trace.pin(value, f"{name} of {running.info.code.co_qualname}")
+        return value
+    back = frame.f_back
+    if name == "f_back" and back is not None and frame_of_stub(back, call.frame) is not None:
+        return _asked_for(call, back, called_at)
+    raise GraphBreak(getattr, (frame, name), None, "FL431", f"reading .{name} of a frame")
 
 
 def _variables_of_now(call: Call, entry: types.FrameType, running: Frame) -> Any:

@@ -40,7 +40,7 @@ class Namespaces:
 class SegmentFunctions:
     """Facts about the functions that one segment has called, so that each is checked once."""
 
-    __slots__ = ("guarded", "hooks_seen", "pure", "run_through")
+    __slots__ = ("frames", "guarded", "hooks_seen", "pure", "run_through")
 
     def __init__(self) -> None:
         # Functions whose parts are guarded. Those from before the segment have sources; for those created in it nothing is guarded.
@@ -50,6 +50,9 @@ class SegmentFunctions:
         self.run_through: AddressMap[CodeType] = AddressMap()
         # Functions that CPython may run: the assumptions of each, which keep it alive; code that it must not run: None.
         self.pure: AddressMap[Any] = AddressMap()
+        # Frames of running functions that the code has asked for: the instruction that did. They die when they would in eager code,
+        # because a frame keeps its callers alive. A program has no such frame.
+        self.frames: AddressMap[tuple[CodeType, int]] = AddressMap()
         # Whether the absence of global module hooks is guarded.
         self.hooks_seen = False
 
@@ -61,6 +64,7 @@ class SegmentFunctions:
         self.guarded.clear()
         self.run_through.clear()
         self.pure.clear()
+        self.frames.clear()
 
 
 class Guarded(Protocol):

@@ -108,6 +108,55 @@ def in_comprehensions_and_lambdas(x):
     return y, [variables()[-1] for k in range(2)], (lambda v: variables())(1), sorted([2, 1], key=lambda v: -len(variables()))
 
 
+def place():
+    """Reads what no call changes: it costs no graph break."""
+    frame = sys._getframe(1)
+    return frame.f_code.co_name, frame.f_lineno, frame.f_code.co_firstlineno, frame.f_globals["__name__"], frame.f_code.co_varnames
+
+
+def names_up_to(last):
+    found, frame = [], sys._getframe(1)
+    while frame.f_code.co_name != last:
+        found.append((frame.f_code.co_name, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+@table.snippet()
+def the_place_of_the_caller(x):
+    def inner(a):
+        return a * 2, place()
+
+    y = x.sin()
+    return inner(y), place(), [sys._getframe(0).f_lineno for _ in range(2)], sys._getframe().f_code.co_qualname
+
+
+@table.snippet()
+def a_walk_to_a_frame_inside(x):
+    def inner(a):
+        return a * 2, names_up_to("a_walk_to_a_frame_inside")
+
+    return inner(x.sin()), sys._getframe().f_code is a_walk_to_a_frame_inside.__code__
+
+
+@table.snippet(breaks=True)
+def a_frame_of_a_function_that_has_returned(x):
+    def inner():
+        return sys._getframe()
+
+    frame = inner()
+    y = x.sin()
+    return y.cos(), frame.f_code.co_name, frame.f_lineno
+
+
+# The second call is captured anew: it asks for the frame between two graphs.
+@table.snippet(breaks=True, recompiles=(1,))
+def a_frame_over_a_break(x):
+    frame, y = sys._getframe(), x.sin()
+    fineline.graph_break()
+    return y.cos(), frame.f_code.co_name, frame.f_lineno
+
+
 class Layer(torch.nn.Module):
     def forward(self, x):
         y = x + 1
