@@ -57,8 +57,8 @@ class CaptureState:
         self._interrupt: BaseException | None = None
         # Calls that the user's caches have counted in an attempt that restarts; the next attempt does not make them again.
         self._cached_calls: list[tuple[Any, Any]] = []
-        # Whether a call has run eagerly because it has filled a table.
-        self._filled = False
+        # Whether a call runs eagerly because its code has prepared what later calls find.
+        self._prepared = False
         self.background = BackgroundCapture()
         _ALL.add(self)
 
@@ -120,13 +120,13 @@ class CaptureState:
         calls, self._cached_calls = self._cached_calls, []
         return calls
 
-    def note_fills(self) -> None:
-        """Notes that a call runs eagerly because its code has filled a table: it can be captured after that."""
-        self._filled = True
+    def note_preparation(self) -> None:
+        """Notes that a call runs eagerly because its code has prepared what later calls find, such as a table: it is captured after that."""
+        self._prepared = True
 
-    def take_fills(self) -> bool:
+    def take_preparation(self) -> bool:
         """Returns whether that was noted, and forgets it."""
-        found, self._filled = self._filled, False
+        found, self._prepared = self._prepared, False
         return found
 
 

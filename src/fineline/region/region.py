@@ -266,7 +266,7 @@ class Region:
             self.state.begin()
             try:
                 out = CaptureSession(self, entry_point, args, kwargs).go()
-                if self.state.take_fills() and first and self.watch is UNWATCHED:
+                if self.state.take_preparation() and first and self.watch is UNWATCHED:
                     self._capture_after(args, kwargs)
                 if not self.options.wait and gc.isenabled():
                     # Of what the capture has made, in this call: the next one is to be as fast as eager code.

@@ -71,6 +71,8 @@ log = logging.getLogger("fineline")
 
 # Graph breaks that a user's rule or option asked for.
 DECLARED = ASKED | {"FL403"}
+# Reasons to run a first call eagerly that later calls do not have.
+_PREPARING = frozenset({"FL440", "FL454"})
 # A call cut into more pieces than this costs more in guards than its graphs can save.
 MOST_BREAKS = 400
 
@@ -637,8 +639,8 @@ class CaptureSession:
         error, text = interp.outcome.failure or ("FL901", "unknown")
         known = bool(interp.outcome.failed_at[0])
         file, line = interp.outcome.failed_at if known else place_of(region.fn)
-        if error == "FL454" and self.entry_point is self.start is region.entry:
-            region.state.note_fills()
+        if error in _PREPARING and self.entry_point is self.start is region.entry:
+            region.state.note_preparation()
         stack = interp.outcome.failed_stack if known else call_stack(region.fn, None)
         region.reports.note(Event("eager", error, text, file, line, detail={"stack": stack}))
         given_up(region, error, text)
