@@ -1,0 +1,78 @@
+"""The cache with Inductor, over processes: the second one captures, traces and compiles nothing, forward and backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.saving.conftest import Project
+
+MODULE = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 1)
+
+            def forward(self, x):
+                return self.b(torch.tanh(self.a(x)) * 2).mean()
+
+        def helper(x):
+            return x.cos() * 2
+
+        def step(x):
+            return (x.sin() + helper(x)).relu()
+
+        def broken(x):
+            y = (x.sin() + x.cos()).relu()
+            fineline.graph_break()
+            return (y.exp() + y).tanh()
+        """
+# Both processes run this. What the first one prints has graphs, and what the second one prints has none.
+CALLS = """
+        from torch._dynamo.utils import counters
+        from torch.testing import assert_close
+
+        net, same = Net(), Net()
+        same.load_state_dict(net.state_dict())
+        regions = [fineline.compile(fn) for fn in (net, step, broken)]
+        for _ in range(2):
+            for compiled, eager in zip(regions, (same, step, broken)):
+                a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+                found, expected = compiled(a), eager(b)
+                assert_close(found, expected)
+                found.sum().backward(), expected.sum().backward()
+                assert_close(a.grad, b.grad)
+        assert_close([p.grad for p in net.parameters()], [p.grad for p in same.parameters()])
+        for compiled in regions:
+            shown = [f"{e.kind} {e.id}" for e in fineline.report(compiled).events if e.kind not in ("graph_break", "forced")]
+            print(*shown, *[e.reason for e in events(compiled, "stale") + events(compiled, "cache")], sep=", ")
+        # What AOTAutograd has been asked to compile, and what Inductor has not found in its cache.
+        print(counters["aot_autograd"]["total"], counters["inductor"]["fxgraph_cache_miss"])
+        """
+
+
+def test_the_second_process_captures_and_compiles_nothing(project: Project) -> None:
+    """After a change of code, and with a damaged file, the next process captures what these have held, with a reason, and nothing else."""
+    project.write(MODULE)
+    folder, inductor = project.folder / "cache", project.folder / "inductor"
+    environment = {"FINELINE_CACHE_DIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(inductor)}
+
+    def lines() -> list[str]:
+        return project.run(CALLS, **environment).splitlines()
+
+    def libraries() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in inductor.rglob("*.so")}
+
+    assert lines() == ["graph FL001", "graph FL001", "break FL401, graph FL001, graph FL001", "8 8"]
+    # What the C++ compiler has made.
+    before = libraries()
+    assert before
+    assert lines() == ["loaded FL012", "loaded FL012", "loaded FL012, loaded FL012", "0 0"] and libraries() == before
+    project.write(MODULE.replace("cos() * 2", "cos() * 3"))
+    file = next(folder.glob("*broken*"))
+    file.write_bytes(file.read_bytes()[:-1])
+    net, step, broken, _ = lines()
+    assert net == "loaded FL012"
+    assert step.startswith("stale FL014, graph FL001, ") and "users_code.helper.__code__ has changed" in step, step
+    assert broken.startswith("cache FL015, break FL401, graph FL001, graph FL001, its contents do not have the hash in its second line"), (
+        broken
+    )
