@@ -203,3 +203,49 @@ def test_changed_code_is_captured_again(project: Project, name: str, old: str, n
         torch.testing.assert_close(*map(torch.utils._pytree.tree_leaves, (got, expected)))
         assert "graph" in kinds(compiled), fineline.report(compiled)
         """)
+
+
+SUBCLASSES = """
+        import functools
+
+        class Tagged(torch.Tensor):
+            pass
+
+        class Holder:
+            class Inner(torch.Tensor):
+                @classmethod
+                def __torch_function__(cls, fn, types, args=(), kwargs=None):
+                    return super().__torch_function__(fn, types, args, kwargs or {})
+
+        @functools.lru_cache(maxsize=8)
+        def factor(n, name):
+            return n * len(name)
+
+        def result(x): return (x * 2).as_subclass(Tagged)
+        def inside(x): return (x * 2).as_subclass(Tagged).sin().as_subclass(torch.Tensor) + 1
+        def nested(x): return x.exp().as_subclass(Holder.Inner) * 2
+        def cached(x): return (x * factor(2, "abc")).as_subclass(Tagged) + factor(3, "a")
+        ALL = [result, inside, nested, cached]
+        """
+
+
+def test_classes_of_tensors_and_caches_of_functions(project: Project) -> None:
+    """The code of the classes reads a cache of PyTorch's, whose entry the other process makes; so it does with those of the user's."""
+    project.write(SUBCLASSES)
+    project.run("""
+        for fn in ALL:
+            compiled = fineline.compile(fn, backend="eager")
+            compiled(x)
+            assert fineline.save(compiled, f"{fn.__name__}.captures") == 1
+        """)
+    loading = """
+        for fn in ALL:
+            compiled = fineline.load(f"{fn.__name__}.captures", fn)
+            found = compiled(x)
+            print(*kinds(compiled), end=", ")
+            expected = fn(x)
+            assert type(found) is type(expected) and torch.equal(found, expected), fn
+        """
+    assert project.run(loading) == "loaded, loaded, loaded, loaded, "
+    project.write(SUBCLASSES.replace("n * len(name)", "n + len(name)"))
+    assert project.run(loading).endswith("loaded recompile graph, "), "its result is guarded"

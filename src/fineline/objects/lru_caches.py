@@ -193,6 +193,17 @@ def _entry(fn: Any, src: Source, args: list, kwargs: dict) -> Entry | None:
     return Entry(fn, cache, key, _INFORMATION(fn)[2])
 
 
+def entry_for(fn: Any, key: Any) -> Entry | None:
+    """Returns the entry of a call without keywords, which is made as a capture makes it, if there is none; None: the C object has an unknown layout."""
+    found = _referents(fn)
+    if len(found) < 6 or type(found[-5]) is not dict:
+        return None
+    entry, wrapped = Entry(fn, found[-5], key, _INFORMATION(fn)[2]), _ATTRIBUTES.__get__(fn).get("__wrapped__")
+    if not _holds(entry, fn) and not entry.full and is_a(wrapped, types.FunctionType) and closed(wrapped):
+        fn(*key) if type(key) is tuple else fn(key)
+    return entry
+
+
 def _referents(fn: Any) -> list:
     """Returns the referents of the C object. At the end: the dict of entries, the cached function, the mark before keywords, and two others."""
     found = gc.get_referents(fn)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
+from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.code import CODES, CodeInfo
 from fineline.frames.stub_frames import is_own
 from fineline.guards.facts import AmbientFacts, TensorFacts
@@ -14,16 +15,19 @@ from fineline.guards.policy_epoch import RULEBOOK
 from fineline.guards.source import Reads, Source
 from fineline.guards.steps import ACCESS, Step
 from fineline.kinds import is_a
+from fineline.objects.lru_caches import Entry, entry_for
 from fineline.policy.marks import MARKS
 from fineline.policy.scope_stack import SCOPE
 from fineline.saving.fingerprints import defaults_fingerprint
-from fineline.saving.object_names import Name, NotNamed, Part, namespace
+from fineline.saving.object_names import Name, NotNamed, Part, find, namespace
 from fineline.saving.terms import Stale, Term, TermReader, TermWriter
 
 # The places of steps whose code has no name: none.
 _NOWHERE = -1
 # Access steps whose source is called by a name, which is not their payload.
 _NAMED = ("root", "pin")
+# The kind of the data of an entry in the cache of a function.
+_CACHED = "cached"
 _MRO = type.__dict__["__mro__"].__get__
 
 
@@ -54,7 +58,7 @@ class StepWriter:
                     terms.append([op, dst, src, None])
                     continue
                 self._suggest(op, src, payload)
-                terms.append([op, dst, src, self._payload(op, payload)])
+                terms.append([op, dst, src, self._entry(src, payload) if is_a(payload, Entry) else self._payload(op, payload)])
                 if op in ACCESS:
                     self._note_place(op, dst, src, payload)
             except NotNamed as e:
@@ -111,6 +115,16 @@ class StepWriter:
                 if part is not None:
                     self._writer.names.suggest(part, self._within(place, (name, None)))
 
+    def _entry(self, src: int, entry: Entry) -> Term:
+        """Returns the data of an entry in the cache of a function: the function, by its name, and the arguments."""
+        place = self._places.get(src)
+        if place is None:
+            raise NotNamed("an entry in the cache of a function that no module leads to")
+        fn = find(place)
+        if fn.cache_parameters()["typed"]:
+            raise NotNamed("an entry in a cache that keeps the types of arguments")
+        return [_CACHED, self._writer.named(fn), self._writer.term(entry.key)]
+
     def _payload(self, op: str, payload: Any) -> Term:
         term = self._writer.term
         match op:
@@ -152,10 +166,22 @@ class StepReader:
             if defaults_fingerprint(defaults, kwdefaults) != term[3]:
                 raise Stale(f"the defaults of {code.co_qualname} have changed")
             return code, defaults, kwdefaults
+        if type(term) is list and term[0] == _CACHED:
+            return self._entry(self._reader.value(term[1]), self._reader.value(term[2]))
         value = self._reader.value(term)
         if op == "ambient":
             return value._replace(rules_of_process=_rules_without_effect())
         return weakref.ref(value) if op == "weak" else value
+
+    def _entry(self, fn: Any, key: Any) -> Entry:
+        try:
+            found = entry_for(fn, key)
+        except Exception as e:
+            let_pass(e)
+            raise Stale(f"the cached function {fn.__qualname__} raises {type(e).__name__}") from e
+        if found is None:
+            raise Stale(f"the cache of {fn.__qualname__} cannot be read")
+        return found
 
 
 class SavedReads(Reads):
