@@ -70,6 +70,7 @@ bench: $(STAMP)
 	@$(PY) -m benchmarks.dynamic
 	@$(PY) -m benchmarks.loops --backend inductor
 	@$(PY) -m benchmarks.saved
+	@$(PY) -m benchmarks.waiting
 	@$(PY) -m benchmarks.table
 
 table: $(STAMP)

@@ -53,6 +53,35 @@ def test_a_loaded_program_runs_as_it_was_captured_until_its_graph_is_compiled(pa
     assert kinds(loaded) == ["loaded", "takeover"] and GATE.graphs == 1
 
 
+def test_a_loaded_program_whose_sizes_vary(path: Path) -> None:
+    """It waits for nothing either; what its backend assumes about sizes is checked at each run."""
+
+    def assuming(gm, examples):
+        assert bool(examples[-1].shape[0] < 100)
+
+    GATE.open()
+    compiled = fineline.compile(step, backend=GATE, wait=False, dynamic=True)
+    compiled(X), fineline.wait(LONGEST), compiled(X)
+    assert fineline.save(compiled, path) == 1
+    GATE.may_go.clear()
+    GATE.graphs = GATE.runs = 0
+    GATE.inside, before = assuming, GATE.inside
+    try:
+        loaded = fineline.load(path, step)
+        for n in (6, 3, 200):
+            x = torch.linspace(-1, 1, n)
+            assert torch.equal(loaded(x), step(x))
+        assert GATE.runs == 0 and not loaded.ready()
+        GATE.open()
+        assert fineline.wait(LONGEST) and loaded.ready() and GATE.threads[-1] == "fineline-compile"
+    finally:
+        GATE.inside = before
+    for n, runs in ((6, 1), (3, 2), (200, 2), (7, 3)):
+        x = torch.linspace(-1, 1, n)
+        assert torch.equal(loaded(x), step(x)) and GATE.runs == runs
+    assert kinds(loaded) == ["loaded", "takeover"] and GATE.graphs == 1
+
+
 def test_the_error_of_a_loaded_programs_backend(path: Path) -> None:
     loaded = fineline.load(path, step)
     GATE.error = ValueError("no such kernel")

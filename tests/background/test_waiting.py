@@ -140,6 +140,24 @@ def test_sizes_that_vary() -> None:
     assert compiled.ready() and len(fineline.report(compiled).programs) <= 3
 
 
+def test_what_a_backend_assumes_about_sizes_is_guarded_by_another_capture() -> None:
+    """No call waits for it: the backend compiles the graph in the thread that captures."""
+    small: list[tuple[str, bool]] = []
+
+    def assuming(gm, examples):
+        small.append((threading.current_thread().name, bool(examples[0].shape[0] < 100)))
+        return gm.forward
+
+    compiled = fineline.compile(step, backend=assuming, wait=False)
+    for n in (3, 4, 5, 6, 200, 7):
+        x = torch.linspace(0, 1, n)
+        for _ in range(3):
+            assert torch.equal(compiled(x), step(x)) and fineline.wait(LONGEST)
+    beside, capturing = "fineline-compile", "fineline-capture"
+    assert small == [(beside, True), (beside, True), (capturing, True), (capturing, False)]
+    assert [event.id for event in fineline.report(compiled).events if event.kind in ("waited", "restart")] == [] and compiled.ready()
+
+
 def test_graph_breaks() -> None:
     def broken(x):
         y = x.sin()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.saving.conftest import Project
 
 MODULE = """
@@ -76,3 +78,48 @@ def test_the_second_process_captures_and_compiles_nothing(project: Project) -> N
     assert broken.startswith("cache FL015, break FL401, graph FL001, graph FL001, its contents do not have the hash in its second line"), (
         broken
     )
+
+
+SIZES = """
+        def grows(x):
+            # Inductor assumes something about the size that it reduces.
+            return (x.sin() + x.cos()).relu().sum(0) * x.shape[0] + x.softmax(0).amax(0)
+
+        class Two(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(4, 4)
+
+            def forward(self, x, y):
+                return self.lin(x.tanh()).sum(0) * x.shape[0] + y.exp().mean()
+        """
+SIZED_CALLS = """
+from torch._dynamo.utils import counters
+from torch.testing import assert_close
+
+net = Two()
+for fn, calls in ((grows, [(torch.randn(n, 4),) for n in (3, 4, 5, 3, 9)]), (net, [(torch.randn(n, 4), torch.randn(2, n)) for n in (3, 4, 5, 6)])):
+    compiled = fineline.compile(fn, wait=WAIT)
+    for args in calls:
+        for _ in range(3):
+            assert_close(compiled(*args), fn(*args))
+        assert fineline.wait(500)
+    ids = [event.id for event in fineline.report(compiled).events]
+    # No call has waited, for the compiler or for a capture.
+    assert compiled.ready() and (WAIT or not {"FL008", "FL016", "FL017"} & {*ids}), (ids, fineline.report(compiled))
+    print(ids.count("FL001"), ids.count("FL012") > 0)
+print(counters["aot_autograd"]["autograd_cache_miss"], counters["aot_autograd"]["autograd_cache_bypass"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_sizes_that_vary(project: Project, wait: bool) -> None:
+    """What Inductor assumes about sizes is guarded, and checked of a saved program. Without waiting, the other process compiles, and nothing is traced here."""
+    project.write(SIZES)
+    inductor = project.folder / "inductor"
+    environment = {"FINELINE_CACHE_DIR": str(project.folder / "cache"), "TORCHINDUCTOR_CACHE_DIR": str(inductor)}
+    *captured, misses = project.run(f"WAIT = {wait}{SIZED_CALLS}", **environment).splitlines()
+    assert [line.split()[1] for line in captured] == ["False", "False"] and (wait or misses == "0 0 0"), (captured, misses)
+    before = {path: path.stat().st_mtime_ns for path in inductor.rglob("*.so")}
+    assert project.run(f"WAIT = {wait}{SIZED_CALLS}", **environment).splitlines() == ["0 True", "0 True", "0 0 0"]
+    assert {path: path.stat().st_mtime_ns for path in inductor.rglob("*.so")} == before

@@ -5,6 +5,7 @@ capture, are made when the graph is first accessed."""
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 import os
 import re
@@ -18,11 +19,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fineline.backends.lock import TRACERS
+from fineline.bytecode.asynchronous import let_pass
 from fineline.bytecode.code import CodeInfo
 from fineline.bytecode.handlers import Deferral, handled_signals, standing_in
 from fineline.frames.stub_frames import is_own
@@ -33,6 +35,9 @@ from fineline.fx.recorder import LAYOUT, ORIGIN, SOURCE
 from fineline.guards.source import MODULE_TABLES, Source
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
+from fineline.torch_facts.thread_state import CallState
+
+log = logging.getLogger("fineline")
 
 GraphPlace = tuple[tuple[CodeInfo, int], ...]
 
@@ -50,15 +55,15 @@ _CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
 class Description:
     """The metadata of the nodes of a graph, and of the graphs that it runs.
 
-    ``values``: also the example values of their results.
+    ``values``: also the example values of their results. ``runs``: whether a run on fakes gives these; a capture has noted the layouts of its results.
     """
 
-    def __init__(self, gm: CapturedGraph, examples: Sequence[Any], values: bool) -> None:
+    def __init__(self, gm: CapturedGraph, examples: Sequence[Any], values: bool, runs: bool = False) -> None:
         # The graph refers to this object: a strong reference would be a cycle.
         self._graph = weakref.ref(gm)
         self._examples = _without_tensors(examples) if values else None
         self._mode = next((example.fake_mode for example in examples if is_a(example, FakeTensor)), None)
-        self._begun = False
+        self._begun, self._runs = False, runs
         self._on_demand(gm, self.write)
 
     def write(self) -> None:
@@ -74,7 +79,7 @@ class Description:
         try:
             self._write_origins(gm)
             if self._examples is not None:
-                _add_example_values(gm, self._examples, self._mode)
+                _add_example_values(gm, self._examples, self._mode, self._runs)
         except BaseException:
             self._begun = False
             raise
@@ -246,8 +251,8 @@ def _without_tensors(examples: Sequence[Any]) -> _Examples:
     return _Examples(values, [type(e) is torch.nn.Parameter for e in examples])
 
 
-def _add_example_values(gm: GraphModule, examples: _Examples, mode: FakeTensorMode | None) -> None:
-    """Writes a fake tensor into each node, with the layout that the capture has noted for its result, if any."""
+def _add_example_values(gm: GraphModule, examples: _Examples, mode: FakeTensorMode | None, runs: bool) -> None:
+    """Writes a fake tensor into each node, with the layout that the capture has noted for its result, if any, or that a run gives."""
     shapes_imported()
     mode = mode or FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     shapes = mode.shape_env
@@ -263,9 +268,35 @@ def _add_example_values(gm: GraphModule, examples: _Examples, mode: FakeTensorMo
                 value = torch.nn.Parameter(fake, value.requires_grad) if parameter else fake
             if value is not None:
                 node.meta["example_value"] = value
+        if runs:
+            _run_on_fakes(gm)
         for part in gm.modules():
             for node in part._graph.nodes if is_a(part, GraphModule) else ():
                 _add_value(node, mode)
+
+
+def _run_on_fakes(gm: GraphModule) -> None:
+    """Writes the results of a run into the nodes; those that come after an operator which does not run on fakes stay without."""
+    values = [node.meta.get("example_value") for node in gm._graph.find_nodes(op="placeholder")]
+    before = CallState()
+    try:
+        # A run may change the sizes of its inputs.
+        _Noting(gm, graph=gm._graph).run(*[t.detach() if is_a(t, Tensor) else t for t in values])
+    except Exception as e:
+        let_pass(e)
+        log.debug("fineline: a saved graph has no example values", exc_info=True)
+    finally:
+        before.put_back()
+
+
+class _Noting(Interpreter):
+    """Runs a graph and notes the results of its nodes."""
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if n.op in ("call_function", "call_method") and result is not None:
+            n.meta["example_value"] = result
+        return result
 
 
 def _add_value(node: Node, mode: FakeTensorMode) -> None:

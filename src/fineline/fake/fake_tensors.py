@@ -111,6 +111,10 @@ class Path(NamedSource):
     def __hash__(self) -> int:
         return hash(self._text)
 
+    def __reduce__(self) -> tuple[type[Path], tuple[str]]:
+        # PyTorch's takes the fields of dataclasses only. The process that compiles in the background gets sizes with their sources.
+        return Path, (self._text,)
+
     @property
     def _name_template(self) -> str:
         return self._text

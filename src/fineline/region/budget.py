@@ -47,7 +47,7 @@ class Misses:
             self._guards[subject(*found)] += 1
             return describe_miss(*found, (*args, *kwargs.values()))
         if not entry_point.segments:
-            given_up = "its programs were given up when some of the code was found to run better eagerly"
+            given_up = "its programs were given up: some of the code runs better eagerly, or the backend has assumed more than they guard"
             return Miss.without_guard(given_up if made else "no program has been made yet")
         return Miss.without_guard("the call's arguments are given in another way")
 

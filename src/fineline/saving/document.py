@@ -107,7 +107,7 @@ class Document:
         call, graph, region = program.unbound.call, program.unbound.graph, self._region
         if call is None or graph is None or region.backend.name == "eager":
             return None
-        if call.compiled and varying_inputs(call, program.steps) is not None:
+        if call.compiled and varying_inputs(call, program.steps, program.unbound.reads.sources) is not None:
             return None
         is_known = self._known is not None and graph in self._known
         stored = self._known.get(graph) if self._known is not None else None
@@ -246,7 +246,7 @@ class SavedCaptures:
     def _graph(self, saved: SavedProgram, artifact: Term, region: CapturingRegion) -> Callable[..., Any] | None:
         if saved.call is None or saved.graph is None:
             return None
-        inputs = varying_inputs(saved.call, saved.steps) if saved.call.compiled else None
+        inputs = varying_inputs(saved.call, saved.steps, saved.sources) if saved.call.compiled else None
         stored = self._artifact(artifact)
         if stored is not None:
             self.stored[saved.graph] = stored

@@ -11,7 +11,9 @@ import torch
 from fineline.backends.eager import as_it_is
 from fineline.backends.lock import TRACERS
 from fineline.backends.registry import Backend
+from fineline.background.pending_graph import Finish
 from fineline.codegen.ambient_state import in_override_state, override_state
+from fineline.codegen.node_metadata import Description
 from fineline.codegen.programs import GraphCall
 from fineline.fx.graph_module import CapturedGraph
 from fineline.fx.output_fixups import plain_example, remaking
@@ -61,15 +63,25 @@ class LateGraph:
                 self._graphs.note_compiled_again(str(e))
         # The classes of the tensors see none of what follows.
         with torch._C.DisableTorchFunctionSubclass(), override_state(self._call.state):
-            if self._inputs is not None:
-                return self._compile_symbolic(SymbolicExamples(self._inputs, inputs))
-            return self._graphs.compile_saved(self._gm, [plain_example(t) for t in inputs])
+            if self._inputs is None:
+                return self._compile_for([plain_example(t) for t in inputs], _unchecked)
+            examples = SymbolicExamples(self._inputs, inputs)
+            return self._compile_for(examples.values, functools.partial(_checked, examples))
 
-    def _compile_symbolic(self, examples: SymbolicExamples) -> Callable[..., Any]:
-        # What the backend assumes is known when it is done.
-        compiled = self._graphs.compile_now(self._gm, examples.values)
-        check = examples.check()
-        return compiled if check is None else functools.partial(_if_holds, check, compiled, as_it_is(self._gm))
+    def _compile_for(self, examples: list[Any], finish: Finish) -> Callable[..., Any]:
+        # AOTAutograd's cache takes a graph with methods only if it knows that they are those of tensors. The file has no example values.
+        Description(self._gm, examples, values=True, runs=True)
+        return self._graphs.compile_saved(self._gm, examples, finish)
+
+
+def _checked(examples: SymbolicExamples, compiled: Callable[..., Any], gm: CapturedGraph) -> Callable[..., Any]:
+    """Returns a compiled graph with a check of what the backend has assumed about its sizes: that is known when it is done."""
+    check = examples.check()
+    return compiled if check is None else functools.partial(_if_holds, check, compiled, as_it_is(gm))
+
+
+def _unchecked(compiled: Callable[..., Any], gm: CapturedGraph) -> Callable[..., Any]:
+    return compiled
 
 
 def _if_holds(check: Callable[[tuple], bool], compiled: Callable[..., Any], plain: Callable[..., Any], *inputs: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fineline.bytecode.code import CODES, CodeInfo
@@ -10,6 +10,7 @@ from fineline.codegen.continuation import Continuation
 from fineline.codegen.programs import GraphCall, OwnParts, ProgramText, ResidualProgram, UnboundProgram
 from fineline.frames.stub_frames import Place, StubCode
 from fineline.fx.graph_module import CapturedGraph
+from fineline.guards.source import Source
 from fineline.kinds import is_a
 from fineline.saving.graph_terms import graph_of, graph_term
 from fineline.saving.object_names import NotNamed
@@ -103,6 +104,11 @@ class SavedProgram:
             after, through, raised = term["continuation"]
             self.through = reader.value(through, self._read)
             self.ways = (after,) if raised is None else (after, raised)
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Returns the sources by their registers."""
+        return self._reads.sources
 
     @property
     def operators(self) -> int:

@@ -16,6 +16,7 @@ from fineline.fake.fake_tensors import Path
 from fineline.guards.facts import TensorFacts
 from fineline.guards.postfix import OPERANDS
 from fineline.guards.relation import TARGETS, Leaf, Relation, python_text
+from fineline.guards.source import Source
 from fineline.guards.steps import Step
 from fineline.import_thread import shapes_imported
 from fineline.kinds import is_a
@@ -25,14 +26,18 @@ Symbolic = torch.SymInt | int
 
 
 class Inputs(NamedTuple):
-    """What the guards of a program say about its graph's inputs: the facts of each, None for an int; and the relations between sizes and numbers."""
+    """What the guards of a program say about its graph's inputs: the facts of each, None for an int; and the relations between sizes and numbers.
+
+    ``texts``: the paths of the inputs. PyTorch names symbols by them, and its caches find a graph by the names of its symbols too.
+    """
 
     registers: tuple[int, ...]
+    texts: tuple[str, ...]
     facts: tuple[TensorFacts | None, ...]
     relations: tuple[Relation, ...]
 
 
-def varying_inputs(call: GraphCall, steps: Sequence[Step]) -> Inputs | None:
+def varying_inputs(call: GraphCall, steps: Sequence[Step], sources: Sequence[Source]) -> Inputs | None:
     """Returns the inputs of a graph that takes sizes or numbers that vary; None for another. Raises `NotNamed` if a backend cannot get them again."""
     known = {src: facts for op, _, src, facts in steps if op == "tensor"}
     integers = {src for op, _, src, cls in steps if op == "type" and cls is int}
@@ -42,7 +47,8 @@ def varying_inputs(call: GraphCall, steps: Sequence[Step]) -> Inputs | None:
     numbers = [register for register, f in zip(call.registers, facts, strict=True) if f is None]
     if not integers.issuperset(numbers):
         raise NotNamed("its graph takes a float that varies, or an object without sizes, and its backend is not 'eager'")
-    return Inputs(call.registers, facts, tuple([relation for op, _, _, relation in steps if op == "relation"]))
+    texts = tuple([sources[register].text() for register in call.registers])
+    return Inputs(call.registers, texts, facts, tuple([relation for op, _, _, relation in steps if op == "relation"]))
 
 
 class SymbolicExamples:
@@ -52,7 +58,7 @@ class SymbolicExamples:
         shapes_imported()
         self._shapes = ShapeEnv()
         mode = FakeTensorMode(shape_env=self._shapes, allow_non_fake_inputs=True)
-        self.values = [self._example(mode, f"input_{i}", f, v) for i, (f, v) in enumerate(zip(inputs.facts, values, strict=True))]
+        self.values = [self._example(mode, *each) for each in zip(inputs.texts, inputs.facts, values, strict=True)]
         by_register = dict(zip(inputs.registers, self.values, strict=True))
         for relation in inputs.relations:
             if all([leaf.register in by_register for leaf in relation.leaves]):
@@ -61,14 +67,14 @@ class SymbolicExamples:
         self._known = len(self._shapes.guards)
         self._places = self._symbols()
 
-    def _example(self, mode: FakeTensorMode, name: str, facts: TensorFacts | None, v: Any) -> Any:
+    def _example(self, mode: FakeTensorMode, text: str, facts: TensorFacts | None, v: Any) -> Any:
         if facts is None:
-            return self._shapes.create_unspecified_symint_and_symbol(v, Path(name), DimDynamic.DYNAMIC)
+            return self._shapes.create_unspecified_symint_and_symbol(v, Path(text), DimDynamic.DYNAMIC)
         if facts.layout is not torch.strided or None not in (*facts.sizes, *(facts.strides or ())):
             return mode.from_tensor(v, static_shapes=True)
         dims = [DimDynamic.DYNAMIC if n is None else DimDynamic.STATIC for n in facts.sizes]
         context = StatelessSymbolicContext(dynamic_sizes=dims)  # type: ignore[var-annotated]
-        return mode.from_tensor(v, source=Path(name), symbolic_context=context)
+        return mode.from_tensor(v, source=Path(text), symbolic_context=context)
 
     def _symbols(self) -> dict[sympy.Symbol, tuple[int, int]]:
         """Returns where a run finds the value of each symbol: the number of an input, and its dimension, or -1 for a number."""

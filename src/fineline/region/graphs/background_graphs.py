@@ -15,7 +15,7 @@ from fineline.backends.invoke import compile_graph
 from fineline.backends.lock import TRACERS, TracersBusy
 from fineline.backends.registry import Backend
 from fineline.background.graph_job import GraphJob, Outcome
-from fineline.background.pending_graph import PendingGraph
+from fineline.background.pending_graph import Finish, PendingGraph
 from fineline.background.queue import QUEUE
 from fineline.errors import BackendFailed
 from fineline.exception_slots import error_text
@@ -35,6 +35,10 @@ else:
     # The compilers' modules take a second to import.
     compilation = LateModule("fineline.background.compilation")
     tracing = LateModule("fineline.backends.tracing")
+
+
+# How often a region drops a compiled graph for what its backend has assumed. Each of its graphs may be one.
+MOST_DROPPED = 16
 
 
 class Region(Protocol):
@@ -71,13 +75,16 @@ class BackgroundGraphs:
         self._backend, self._reports, self._region = backend, reports, region
         self._jobs: weakref.WeakKeyDictionary[GraphJob, Assumptions] = weakref.WeakKeyDictionary()
         self._new: list[GraphJob] = []
-        # Whether graphs with symbols are compiled while the call waits, because a backend has assumed more about them than the capture.
+        # How often a compiled graph was dropped because its backend has assumed more about symbolic sizes than the capture. From the first time on,
+        # graphs with symbols are compiled while they are captured, from caches, so that the program guards what the backend assumes.
+        self._dropped = 0
+        # Whether the call waits where the caches do not have them.
         self.symbols_wait = False
 
     def forget(self) -> None:
         self._jobs.clear()
         self._new.clear()
-        self.symbols_wait = False
+        self._dropped, self.symbols_wait = 0, False
 
     @property
     def are_done(self) -> bool:
@@ -86,24 +93,41 @@ class BackgroundGraphs:
 
     def takes(self, gm: CapturedGraph, examples: list) -> bool:
         """Returns whether a graph can be compiled in another thread."""
-        if self.symbols_wait and any([is_a(t, (FakeTensor, torch.SymInt, torch.SymFloat)) for t in examples]):
+        if self.symbols_wait and _have_symbols(examples):
             return False
         # Compilers run these operators while they trace, and the state is that of all threads.
         return not any([node.target in SHARED for node in gm._graph.nodes])
 
-    def job(self, gm: CapturedGraph, examples: list) -> GraphJob:
-        """Makes the job to compile a graph, which `begin` queues when the program is complete."""
+    def from_caches(self, gm: CapturedGraph, examples: list, beside_calls: bool) -> Callable | None:
+        """Returns the compiled graph if its sizes vary, its backend assumes something about sizes, and its caches have it; None otherwise.
+
+        ``beside_calls``: whether this thread runs beside calls.
+        """
+        if not self._dropped or not _have_symbols(examples):
+            return None
+        turns = QUEUE.turns if beside_calls else None
+        try:
+            return TRACERS.holding(compilation.from_caches, self._backend, gm, self._fakes(examples), self._reports.where, turns)
+        except TracersBusy:
+            return None
+
+    def _fakes(self, examples: list) -> list:
         # The classes of tensors may answer for attributes that PyTorch reads to make fakes.
         with torch._C.DisableTorchFunction():
-            fakes = tracing.fakes_of([plain_example(x) if not is_a(x, FakeTensor) else x for x in examples])
-        job = GraphJob(self._backend, gm, fakes, self._reports.name, self._reports.where, weakref.ref(self), QUEUE.turns)
+            return tracing.fakes_of([plain_example(x) if not is_a(x, FakeTensor) else x for x in examples])
+
+    def job(self, gm: CapturedGraph, examples: list) -> GraphJob:
+        """Makes the job to compile a graph, which `begin` queues when the program is complete."""
+        job = GraphJob(self._backend, gm, self._fakes(examples), self._reports.name, self._reports.where, weakref.ref(self), QUEUE.turns)
         self._jobs[job] = Assumptions(job.examples)
         self._new = [job]
         return job
 
-    def of_saved(self, gm: CapturedGraph, examples: list) -> PendingGraph:
-        """Returns what a saved program runs as its graph, which is compiled from now on."""
-        pending = PendingGraph(gm, self.job(gm, examples), _unchanged, _refused)
+    def of_saved(self, gm: CapturedGraph, examples: list, finish: Finish) -> PendingGraph:
+        """Returns what a saved program runs as its graph, which is compiled from now on. ``finish``: checks what the backend assumes."""
+        job = self.job(gm, examples)
+        self._jobs[job] = Assumptions(())
+        pending = PendingGraph(gm, job, finish, _refused)
         self.begin()
         return pending
 
@@ -126,8 +150,9 @@ class BackgroundGraphs:
         if outcome is None:
             QUEUE.add(job)
             return None
-        if outcome.reason:
-            outcome = self._compile_now(job, outcome.reason)
+        traces = outcome.reason
+        if traces:
+            outcome = self._compile_now(job, traces)
         if outcome.error is not None:
             return self._refuse(pending, outcome.error)
         compiled = outcome.compiled
@@ -135,7 +160,9 @@ class BackgroundGraphs:
             return None
         assumptions = self._jobs.get(job)
         if assumptions is not None and assumptions.are_new:
-            self.symbols_wait = True
+            self._dropped += 1
+            # Its caches do not have it, or will not have what another capture makes of it.
+            self.symbols_wait = bool(traces) or self._dropped > MOST_DROPPED
             return self._leave(pending, None)
         self._reports.note_call("takeover", "FL007", f"the compiled graph takes over, {time.monotonic() - job.made_at:.1f} s after its capture")
         return pending.take_over(compiled)
@@ -181,8 +208,10 @@ class BackgroundGraphs:
         return None
 
 
-def _unchanged(compiled: Callable, gm: CapturedGraph) -> Callable:
-    return compiled
+def _have_symbols(examples: Sequence[Any]) -> bool:
+    """Returns whether examples have sizes that vary, or vary themselves. Those of a tensor that is not strided may."""
+    parts = [(*x.shape, *x.stride(), x.storage_offset()) if is_a(x, FakeTensor) and x.layout is torch.strided else (x,) for x in examples]
+    return any([is_a(n, (FakeTensor, torch.SymInt, torch.SymFloat)) for part in parts for n in part])
 
 
 def _refused(error: BackendFailed) -> str:

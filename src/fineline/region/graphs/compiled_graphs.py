@@ -19,6 +19,7 @@ from fineline.backends.lock import TRACERS, TracersBusy
 from fineline.backends.registry import Backend
 from fineline.backends.structured import TRACE
 from fineline.background.graph_job import GraphJob
+from fineline.background.pending_graph import Finish
 from fineline.bytecode.asynchronous import asynchronous, clear_frames_of
 from fineline.codegen.node_metadata import Description, GraphPlace, place_of_graph
 from fineline.distributed.buckets import Buckets, buckets_of, compile_at_buckets
@@ -123,7 +124,11 @@ class CompiledGraphs:
         self.graphs.append(gm)
         if self.are_seen or self._options.shadow or is_a(self._watch.tally, Tally):
             Description(gm, examples, self.are_seen)
-        made = self.background.job(gm, examples) if in_background else self._compile(gm, examples, buckets)
+        made: Callable | GraphJob | None
+        if in_background:
+            made = self.background.from_caches(gm, examples, queues) or self.background.job(gm, examples)
+        else:
+            made = self._compile(gm, examples, buckets)
         if made is None:
             # A later graph like this one is compiled.
             return as_it_is(gm)
@@ -147,9 +152,14 @@ class CompiledGraphs:
         """Returns whether a call that must not wait would wait for PyTorch's tracers."""
         return TRACERS.is_held_in_background and not self._options.wait
 
-    def compile_saved(self, gm: CapturedGraph, examples: list) -> Callable:
-        """Compiles the graph of a saved program, at its first run, or begins to; it is among the region's graphs already."""
-        return self.background.of_saved(gm, examples) if self._in_background(gm, examples, None) else self.compile_now(gm, examples)
+    def compile_saved(self, gm: CapturedGraph, examples: list, finish: Finish) -> Callable:
+        """Compiles the graph of a saved program, at its first run, or begins to; it is among the region's graphs already.
+
+        ``finish``: wraps the compiled graph, when the backend has made it.
+        """
+        if self._in_background(gm, examples, None):
+            return self.background.of_saved(gm, examples, finish)
+        return finish(self.compile_now(gm, examples), gm)
 
     def compile_now(self, gm: CapturedGraph, examples: list) -> Callable:
         """Compiles one of the region's graphs again, while the call waits."""
