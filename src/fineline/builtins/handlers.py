@@ -43,7 +43,7 @@ from fineline.tensor_ops import (
     wrapper_tensors,
 )
 from fineline.tensor_ops.arrays import calls as array_calls
-from fineline.tensor_ops.subgraphs import checkpoint, higher_order, tensor_hooks
+from fineline.tensor_ops.subgraphs import checkpoint, higher_order, module_hooks, tensor_hooks
 from fineline.tensor_ops.subgraphs.autograd_function import apply_function
 from fineline.tensor_ops.torch_functions import overrides, silent
 from fineline.torch_facts.releases import APPLY
@@ -107,7 +107,7 @@ def _type_hints(call: Call) -> Frame | None:
 _FAMILIES: tuple[Any, ...] = (
     array_calls, attribute_functions, checkpoint, classes, collectives, containers, copying, data_parallel, debuggers, random_methods,
     distributed_tensors, higher_order, tensor_indices, inference_mode, introspection, torch_functions, user_modes, rule_blocks, libraries, marks,
-    context_variables, iteration, tensor_hooks, tensor_types, texts, unbacked, wrapper_tensors,
+    context_variables, iteration, module_hooks, tensor_hooks, tensor_types, texts, unbacked, wrapper_tensors,
 )  # fmt: skip
 
 _UNCOUNTED: dict[Any, Handler] = {

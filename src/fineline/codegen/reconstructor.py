@@ -204,6 +204,8 @@ class Reconstructor(ProgramText):
         trace, t = self.trace, type(v)
         if t in CLASS_MEMBERS and v.__objclass__ in trace.classes.local:
             return self.member(v)
+        if type(v) is RemovableHandle and v in trace.mutations.hooks.of_modules:
+            raise trace.mutations.hooks.of_modules[v].outside("the handle of a hook on a module, which has another number at each call")
         if type(v) is RemovableHandle and v in trace.mutations.hooks.by_handle:
             raise trace.mutations.hooks.by_handle[v].outside("the handle of a hook that is in the graph, or that its own hook reads")
         if type(v) is Token and v in trace.mutations.settings.by_token:

@@ -142,7 +142,7 @@ def _is_plain(trace: SegmentTrace, cls: type, name: str) -> bool:
         return False
     if cls not in trace.made and (cls in trace.classes.local or cls in trace.classes.made):
         return False
-    if cls is RemovableHandle and trace.mutations.hooks.by_handle:
+    if cls is RemovableHandle and len(trace.mutations.hooks):
         # Its count is not the one that the next call finds.
         return False
     return not PROPERTY <= type_info(trace, type(cls)).look(trace, name)[0] <= PY_DATA

@@ -165,30 +165,58 @@ class Registration:
         return NotReconstructible(text, self.called_at)
 
 
+class ModuleHook:
+    """One handle of a hook on a module, with the dicts that hold the hook. It is made and removed in the segment."""
+
+    __slots__ = ("called_at", "dicts", "handle")
+
+    def __init__(self, handle: RemovableHandle, dicts: tuple[dict[int, Any], ...], called_at: tuple[CodeType, int] | None) -> None:
+        self.handle, self.dicts, self.called_at = handle, dicts, called_at
+
+    @property
+    def lasts(self) -> bool:
+        """Returns whether the hook has not been removed."""
+        return any([self.handle.id in hooks for hooks in self.dicts])
+
+    def outside(self, text: str) -> NotReconstructible:
+        """Returns the exception that makes the registration run eagerly, between two graphs."""
+        return NotReconstructible(text, self.called_at)
+
+
 class HookLog:
     """The hooks of a segment, in the order in which the code has registered and removed them."""
 
-    __slots__ = ("_count", "by_handle", "events")
+    __slots__ = ("_count", "by_handle", "events", "of_modules")
 
     def __init__(self) -> None:
         # Registrations on tensors from before the segment, which the program repeats; True: the removal of one.
         self.events: list[tuple[Registration, bool]] = []
         self.by_handle: IdentityMap[Registration] = IdentityMap()
+        self.of_modules: IdentityMap[ModuleHook] = IdentityMap()
         # The count of handles before the first one of the segment.
         self._count = RemovableHandle.next_id
 
     def __len__(self) -> int:
-        return len(self.events) + len(self.by_handle)
+        return len(self.events) + len(self.by_handle) + len(self.of_modules)
 
     def add(self, made: Registration) -> None:
-        if not self.by_handle:
+        if not (self.by_handle or self.of_modules):
             self._count = RemovableHandle.next_id - (made.handle.__dict__ != {})
         self.by_handle[made.handle] = made
         if made.node is None:
             self.events.append((made, False))
 
+    def add_to_module(self, made: ModuleHook) -> None:
+        """Notes a handle that is about to get its number."""
+        if not (self.by_handle or self.of_modules):
+            self._count = RemovableHandle.next_id
+        self.of_modules[made.handle] = made
+
     def check(self, writes: Callable[[], frozenset[Write]]) -> None:
-        """Raises `NotReconstructible` if what a hook in the graph reads has changed since its capture."""
+        """Raises `NotReconstructible` if what a hook in the graph reads has changed since its capture, or if a module still has a new hook."""
+        for hook in self.of_modules.values():
+            if hook.lasts:
+                raise hook.outside("a hook on a module, which has another number at each call")
         for made in self.by_handle.values():
             if made.reads is not None and made.reads.changed(writes()):
                 raise made.outside("a hook on a tensor, which reads what the code changes after it has registered the hook")
@@ -198,12 +226,13 @@ class HookLog:
         for made, removed in reversed(self.events):
             if not removed and made.handle.__dict__:
                 made.handle.remove()
-        if self.by_handle:
+        if self.by_handle or self.of_modules:
             RemovableHandle.next_id = self._count
 
     def clear(self) -> None:
         self.events.clear()
         self.by_handle.clear()
+        self.of_modules.clear()
 
 
 class Setting:

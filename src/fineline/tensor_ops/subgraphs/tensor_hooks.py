@@ -27,6 +27,7 @@ from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies
+from fineline.tensor_ops.subgraphs.module_hooks import forget_hook
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.mutation_log import Reads, Registration
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
@@ -257,6 +258,9 @@ def _stores(code: CodeType, name: str) -> list[int]:
 def _remove(call: Call) -> Frame | None:
     """Handles ``remove`` of a handle: no backward pass has run since the segment has registered the hook."""
     trace, handle = call.trace, call.args[0] if call.args else None
+    hook = trace.mutations.hooks.of_modules.get(handle) if trace.active else None
+    if hook is not None and len(call.args) == 1 and not call.kwargs:
+        return call.instead(forget_hook, [hook.handle.id, hook.dicts])
     made = trace.mutations.hooks.by_handle.get(handle) if trace.active else None
     if made is None or len(call.args) > 1 or call.kwargs:
         return call.interpret() if trace.active else call.run_natively()
