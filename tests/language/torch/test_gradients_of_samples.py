@@ -67,7 +67,7 @@ def test_as_in_eager_code(make: Callable, options: dict) -> None:
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize(("make", "operators"), [(by_hooks, 7), (by_expanded_weights, 2)])
+@pytest.mark.parametrize(("make", "operators"), [(by_hooks, 7), (by_expanded_weights, 3)])
 def test_operators_are_in_graphs(make: Callable, operators: int) -> None:
     """Of the forward pass: what torch.compile captures, or more (6 and 2)."""
     graphs: list[int] = []

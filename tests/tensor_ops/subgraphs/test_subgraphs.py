@@ -296,7 +296,7 @@ def state_of(interp: Interpreter, made: dict) -> list:
         [list(recorder.graph.nodes), [src for _, src in recorder.inputs]],
         [dict(graphs) for graphs in (recorder.nested.parts, recorder.nested.modules, recorder.nested.shared)],
         [recorder.calls, recorder.places[:], set(recorder.writes.storages), len(recorder.writes.held), set(recorder.kernels.unmeasured), recorder.traits.once],
-        [len(log.written), dict(log.slots), dict(log.storages), log.replaced[:], log.hits[:], log.cached[:]],
+        [len(log.written), dict(log.slots), dict(log.storages), log.replaced[:], log.calls[:], log.cached[:]],
         [len(trace.made), len(trace.kept), set(trace.state.setters), dict(trace.state.answers)],
         [len(trace.failures.assumed), trace.failures.caught, trace.failures.fragile],
         [interp.frame, interp.limits.depth, interp.outcome.abandoned, interp.nested.opaque],
