@@ -388,7 +388,7 @@ def call_type(call: Call) -> Frame | None:
     if (cls in VALUE_TYPES or is_placement_class(cls)) and all([is_value(a) and c_access.may_compare(trace, a) for a in call.values()]):
         return call.run_in_c()
     if not trace.active:
-        if not is_users_class(cls) or (c_calls.polyfill_needed(args) is False and not _has_python_init(cls)):
+        if not is_users_class(cls) or (c_calls.polyfill_needed(args, call.kwargs) is False and not _has_python_init(cls)):
             return call.run_natively()
     if trace.active and c_access.is_structseq(cls):
         return make_structseq(call)

@@ -57,6 +57,8 @@ MANY = (list, dict, set, deque, *VIEWS)
 # Effects of functions that run during capture. Others run at a graph break with numbers from the program, and need no guards.
 RUNNING = frozenset({"pure", "mutator", "advance", "callback"})
 DEQUE_END = deque.__dict__["maxlen"]
+# Functions in C that read the names of the Python function that calls them, or that calls the C code which calls them.
+_OF_CALLERS = IdentitySet((eval, exec, locals, globals, vars, dir))
 
 
 def read_as_index(interp: Interp, a: Any, fn: Any, args: Any, kwargs: dict | None = None) -> None:
@@ -76,16 +78,16 @@ def _settle_numbers(trace: SegmentTrace, values: Any) -> None:
             trace.deferred.settle(v)
 
 
-def polyfill_needed(args: Any) -> bool:
+def polyfill_needed(args: Any, kwargs: dict | None = None) -> bool:
     """Returns whether an argument is an iterator or a callback that the interpreter must run itself."""
-    return any(is_a(a, InterpretedGenerator) for a in args)
+    return any([is_a(a, InterpretedGenerator) or a in _OF_CALLERS for a in (*args, *(kwargs or {}).values())])
 
 
 def call_c(call: Call, key: Any = None) -> Frame | None:
     """Calls a C function by its row in the table; ``key``: the function whose row it is, if not the called one."""
     interp, trace, key = call.interp, call.trace, call.fn if key is None else key
     args, kwargs = call.args, call.kwargs
-    if not trace.active and not polyfill_needed(args):
+    if not trace.active and not polyfill_needed(args, kwargs):
         return call.run_natively()
     if key is str.format and not kwargs and (text := waiting(interp, call.frame, key, args)) is not None:
         return call.finish(text)
@@ -293,7 +295,7 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
 def _reads_arguments(fn: Any) -> bool:
     """Returns whether ``fn`` is C code that reads only its arguments."""
     bound = types.ModuleType, types.NoneType
-    return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound))
+    return is_a(fn, types.MethodDescriptorType) or (is_a(fn, types.BuiltinFunctionType) and is_a(fn.__self__, bound) and fn not in _OF_CALLERS)
 
 
 def prepare(call: Call, key: Any, spec: CallableSpec, values: Any) -> None:

@@ -363,7 +363,16 @@ def names_for_code_that_is_run(x, n):
 @table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
 def names_of_the_caller_of_what_c_calls(x, n):
     found = [x * 2, list(map(eval, ["x * n"])), next(map(eval, ["n"])), functools.reduce(lambda a, b: eval("a + b"), [n, 1])]
+    found += [sorted(["n", "1"], key=eval), max(["n", "1"], key=eval), [*filter(eval, ["n", "n - n"])], [*map(len, map(dir, [x.shape]))]]
     return found, max([n], key=lambda v: eval("v")), list(map(lambda _: sorted(locals()), [1])), sorted("n", key=lambda _: len(dir()))
+
+
+@table.snippet(args=lambda place: (t(place), place + 3), recompiles=(1, 2), min_graphs=0)
+def names_of_the_caller_of_what_c_calls_after_a_long_loop(x, n):
+    y = x * 2
+    for _ in range(40_000):
+        pass
+    return y, list(map(eval, ["x * n"])), next(map(eval, ["n"])), sorted(["n", "1"], key=eval), max(["n", "1"], key=eval), [*filter(eval, ["n"])]
 
 
 @table.snippet(breaks=True, args=lambda place: (t(place), place + 3), recompiles=(1, 2))
