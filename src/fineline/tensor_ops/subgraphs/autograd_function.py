@@ -33,6 +33,10 @@ from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import is_value
 
 
+# The class method `apply`: from PyTorch 2.14 on it is written in C.
+_METHODS = (types.MethodType, types.BuiltinMethodType)
+
+
 def apply_function(call: Call) -> Frame | None:
     """Handles ``autograd.Function.apply``: interprets the forward if no gradient is required; otherwise makes one node of the graph."""
     try:
@@ -95,7 +99,7 @@ def _capture_forward(call: Call, graph_break: GraphBreak) -> None:
     """Makes the forward of a function a region of its own, if the graph break runs the function eagerly."""
     interp, trace, cls = call.interp, call.trace, call.args[0]
     fn, run = graph_break.fn, interp.run_frame
-    if run is None or call.kwargs or interp.nested.modes or not (fn is call.fn or (is_a(fn, types.MethodType) and fn == cls.apply)) or not interp.may_break():
+    if run is None or call.kwargs or interp.nested.modes or not (fn is call.fn or (is_a(fn, _METHODS) and fn == cls.apply)) or not interp.may_break():
         return
     # A subclass of it must run no code of the user's.
     if type(cls) is FunctionMeta and cls not in trace.made and not any(["__init_subclass__" in vars(base) for base in cls.__mro__[:-1]]):
