@@ -32,7 +32,6 @@ from fineline.tensor_ops.subgraphs.function_graphs import (
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import is_value
 
-
 # The class method `apply`: from PyTorch 2.14 on it is written in C.
 _METHODS = (types.MethodType, types.BuiltinMethodType)
 
