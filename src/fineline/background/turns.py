@@ -11,7 +11,7 @@ from types import FrameType
 
 # Seconds that the thread lets calls run, and that it then works beside them: a twelfth of the time. A call that is shorter than a pause rarely
 # meets a turn. The pause has an end because a call may wait for a lock that the thread holds, such as that of an import.
-PAUSE, TURN = 0.016, 0.0015
+PAUSE, TURN = 0.012, 0.001
 # Seconds after which the thread looks again.
 LOOK = 0.002
 
