@@ -11,6 +11,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.fx import GraphModule, Interpreter
 
+from fineline.torch_facts.releases import bound_apply
+
 Forward = Callable[..., tuple[Any, tuple[Tensor, ...], tuple[Tensor, ...]]]
 
 
@@ -96,4 +98,4 @@ class FunctionCall:
             self.__module__ = cls.__module__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.cls.apply(*args, **kwargs)
+        return bound_apply(self.cls)(*args, **kwargs)

@@ -17,6 +17,7 @@ from fineline.interp.interpreter import Interpreter
 from fineline.kinds import is_a
 from fineline.policy.marks import wrapped
 from fineline.torch_facts.callables import classify_torch
+from fineline.torch_facts.releases import bound_apply
 from fineline.tracing.interp import InterpreterOptions
 from fineline.tracing.lessons import Lessons
 from fineline.tracing.segment_trace import SegmentTrace
@@ -86,7 +87,7 @@ class FrameRunner:
 
     def apply(self, cls: Any, /, *args: Any) -> Any:
         """Calls ``cls.apply`` of an ``autograd.Function``; its forward becomes a region."""
-        return self._function(cls).apply(*args)
+        return bound_apply(self._function(cls))(*args)
 
     def _function(self, cls: Any) -> Any:
         """Returns a subclass of ``cls``, with its name, whose forward is a region."""

@@ -350,6 +350,20 @@ def forward_without_a_context_that_reads_numbers(x):
     return handled(Separate, x), handled(Separate, x, -100.0)
 
 
+class Counted(Clipped):
+    """Its ``apply`` is more than that of its base."""
+
+    @classmethod
+    def apply(cls, *args):
+        CALLS.append(cls.__name__)
+        return super().apply(*args)
+
+
+@table.program(grad=True, breaks=True, change={0: lambda _: CALLS.clear()}, repeats=True)
+def functions_with_an_apply_of_their_own() -> Any:
+    return lambda x: handled(Counted, x, 100.0), CALLS
+
+
 def _other(ctx, x, limit):
     return x.tan() if x.sum() > limit else x * 1, torch.argmax(x)
 

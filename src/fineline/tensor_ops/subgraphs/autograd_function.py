@@ -29,11 +29,9 @@ from fineline.tensor_ops.subgraphs.function_graphs import (
     needed,
     transformed,
 )
+from fineline.torch_facts.releases import applied, bound_apply
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import is_value
-
-# The class method `apply`: from PyTorch 2.14 on it is written in C.
-_METHODS = (types.MethodType, types.BuiltinMethodType)
 
 
 def apply_function(call: Call) -> Frame | None:
@@ -49,7 +47,7 @@ def _apply(call: Call) -> Frame | None:
     interp, trace, kwargs = call.interp, call.trace, call.kwargs
     cls, rest = call.args[0], call.args[1:]
     if not trace.active:
-        return call.finish(interp.native(cls.apply, tuple(rest), kwargs))
+        return call.finish(interp.native(bound_apply(cls), tuple(rest), kwargs))
     for name in ("forward", "setup_context", "backward", *BEYOND_BACKWARD):
         type_info(trace, cls).look(trace, name)
     forward, setup = cls.forward, cls.setup_context
@@ -71,16 +69,16 @@ def _apply(call: Call) -> Frame | None:
     if differentiated(interp):
         raise NotCapturable
     if interp.nested.modes:
-        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL503", f"a function mode sees the operators of {cls.__qualname__}, and does more than compute")
+        raise GraphBreak(bound_apply(cls), tuple(rest), kwargs, "FL503", f"a function mode sees the operators of {cls.__qualname__}, and does more than compute")
     if not interp.backing.real:
         # The function's code would run now, and again in the program.
         text = f"{cls.__qualname__} may do more than compute"
         if interp.backing.is_symbolic and breaks_here(interp.options.breaks) == "any":
             # A restart on the real values would capture each size separately.
-            raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", text)
+            raise GraphBreak(bound_apply(cls), tuple(rest), kwargs, "FL511", text)
         raise Restart("FL515", text)
     if not see_methods(interp, cls):
-        raise GraphBreak(cls.apply, tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change")
+        raise GraphBreak(bound_apply(cls), tuple(rest), kwargs, "FL511", f"{cls.__qualname__} reads state that may change")
     settle_first(call)
     target = FunctionCall(cls)
     try:
@@ -88,7 +86,7 @@ def _apply(call: Call) -> Frame | None:
     except GraphBreak as graph_break:
         if graph_break.fn is target:
             # A program cannot make the target, which belongs to the node alone.
-            graph_break.fn = cls.apply
+            graph_break.fn = bound_apply(cls)
         raise
     interp.note_call(f"{cls.__qualname__}.apply", cls.forward, "opaque", 1)
     return call.finish(result)
@@ -98,7 +96,7 @@ def _capture_forward(call: Call, graph_break: GraphBreak) -> None:
     """Makes the forward of a function a region of its own, if the graph break runs the function eagerly."""
     interp, trace, cls = call.interp, call.trace, call.args[0]
     fn, run = graph_break.fn, interp.run_frame
-    if run is None or call.kwargs or interp.nested.modes or not (fn is call.fn or (is_a(fn, _METHODS) and fn == cls.apply)) or not interp.may_break():
+    if run is None or call.kwargs or interp.nested.modes or not (fn is call.fn or applied(fn) is cls) or not interp.may_break():
         return
     # A subclass of it must run no code of the user's.
     if type(cls) is FunctionMeta and cls not in trace.made and not any(["__init_subclass__" in vars(base) for base in cls.__mro__[:-1]]):

@@ -28,6 +28,7 @@ from fineline.kinds import is_a
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.subgraphs.capture import SubGraph, capture_subgraph, may_stand
+from fineline.torch_facts.releases import bound_apply
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
 from fineline.tracing.subgraph_rules import BACKWARD, FORWARD, SubGraphRules
@@ -151,12 +152,12 @@ def _refuse(interp: Interp, cls: Any, args: list, found: NotCapturable) -> None:
         raise Restart("FL515", f"{cls.__qualname__} communicates with other processes")
     if is_a(found, Communicates) and not differentiated(interp):
         # A backend that traces through the node would keep the process group itself in its graph.
-        raise GraphBreak(cls.apply, tuple(args), None, "FL511", f"{cls.__qualname__} communicates with other processes")
+        raise GraphBreak(bound_apply(cls), tuple(args), None, "FL511", f"{cls.__qualname__} communicates with other processes")
     if is_a(cause, Restart) and cause.again:
         raise cause
     if is_a(cause, GraphBreak) and not differentiated(interp) and (interp.backing.real or cause.error in ASKED):
         # A backend that traces through the node would run the code of this graph break once, while it compiles, and never again.
-        outside = GraphBreak(cls.apply, tuple(args), None, cause.error, f"{cls.__qualname__} breaks the graph: {cause.reason}")
+        outside = GraphBreak(bound_apply(cls), tuple(args), None, cause.error, f"{cls.__qualname__} breaks the graph: {cause.reason}")
         outside.rule = cause.rule
         raise outside
 
