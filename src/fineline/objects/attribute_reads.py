@@ -10,13 +10,15 @@ from __future__ import annotations
 import enum
 import threading
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module
 from torch.utils.hooks import RemovableHandle
 
 from fineline.bytecode.version import CURRENT
@@ -243,7 +245,8 @@ def of_array(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | Non
 
 def of_hook_handle(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the handle of a hook that the segment has registered: only its methods are the same at each call."""
-    if type(obj) is not RemovableHandle or obj not in interp.trace.mutations.hooks.by_handle:
+    hooks = interp.trace.mutations.hooks
+    if type(obj) is not RemovableHandle or not (obj in hooks.by_handle or (obj in hooks.of_modules and not _is_of_modules(f))):
         return NEXT
     kind, method = type_info(interp.trace, RemovableHandle).look(interp.trace, name)
     if kind == METHOD:
@@ -289,6 +292,15 @@ def c_getattribute(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo
     raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {info.cls.__name__}, which reads attributes its own way")
 
 
+def _is_of_modules(f: Frame) -> bool:
+    """Returns whether a frame is one of PyTorch's own code of modules, which keeps the numbers of hooks to itself."""
+    return f.info.code.co_filename == module.__file__
+
+
+def _numbers_shown(obj: Any, name: str) -> GraphBreak:
+    return GraphBreak(getattr, (obj, name), None, "FL507", f".{name} of a {type(obj).__name__}, with the number of a hook that the graph registers")
+
+
 def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
     """Handles ``obj.__dict__``, and the current thread's dict of a `threading.local`, whatever its class defines under that name."""
     if info.found[name][0] != C_DATA and not is_a(obj, threading.local):
@@ -297,6 +309,9 @@ def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then
     d = dict_of(obj, info)
     if trace.namespaces.shadows is not None:
         trace.expose(d)
+    if trace.active and is_a(obj, nn.Module) and not _is_of_modules(f):
+        if any([trace.mutations.hooks.show(hooks) for hooks in d.values() if type(hooks) is OrderedDict]):
+            raise _numbers_shown(obj, name)
     if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
         trace.made.add(d)
         trace.namespaces.owners[d] = obj
@@ -350,6 +365,8 @@ def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, t
         elif type(value) is FakeTensor:
             # An operator may have given its result an inner tensor of an argument.
             value = interp.backing.outside(value)
+        if type(value) is OrderedDict and trace.active and not _is_of_modules(f) and trace.mutations.hooks.show(value):
+            raise _numbers_shown(obj, name)
         if then is not None:
             return interp.finish(f, value, then)
         f.stack.append(value)

@@ -19,7 +19,7 @@ from fineline.exception_slots import TRACEBACK
 from fineline.frames.graph_breaks import NotReconstructible
 from fineline.fx.output_fixups import disowned
 from fineline.guards.source import Source
-from fineline.identity import AddressMap, IdentityMap
+from fineline.identity import AddressMap, IdentityMap, IdentitySet
 from fineline.kinds import is_a, is_users_class
 from fineline.torch_facts.tensor_backup import put_back_memory
 from fineline.tracing.subgraph_rules import Timing
@@ -186,13 +186,15 @@ class ModuleHook:
 class HookLog:
     """The hooks of a segment, in the order in which the code has registered and removed them."""
 
-    __slots__ = ("_count", "by_handle", "events", "of_modules")
+    __slots__ = ("_count", "_shown", "by_handle", "events", "of_modules")
 
     def __init__(self) -> None:
         # Registrations on tensors from before the segment, which the program repeats; True: the removal of one.
         self.events: list[tuple[Registration, bool]] = []
         self.by_handle: IdentityMap[Registration] = IdentityMap()
         self.of_modules: IdentityMap[ModuleHook] = IdentityMap()
+        # Dicts of hooks that the user's code has read.
+        self._shown = IdentitySet()
         # The count of handles before the first one of the segment.
         self._count = RemovableHandle.next_id
 
@@ -211,6 +213,15 @@ class HookLog:
         if not (self.by_handle or self.of_modules):
             self._count = RemovableHandle.next_id
         self.of_modules[made.handle] = made
+
+    def show(self, hooks: dict[int, Any]) -> bool:
+        """Notes that the user's code reads a dict of hooks; returns whether a hook of the segment is in there, with its number."""
+        self._shown.add(hooks)
+        return any([made.lasts and any([hooks is d for d in made.dicts]) for made in self.of_modules.values()])
+
+    def are_shown(self, dicts: Iterable[dict[int, Any]]) -> bool:
+        """Returns whether the user's code has read one of the dicts: it may see the numbers of hooks there."""
+        return any([d in self._shown for d in dicts])
 
     def check(self, writes: Callable[[], frozenset[Write]]) -> None:
         """Raises `NotReconstructible` if what a hook in the graph reads has changed since its capture, or if a module still has a new hook."""
@@ -233,6 +244,7 @@ class HookLog:
         self.events.clear()
         self.by_handle.clear()
         self.of_modules.clear()
+        self._shown.clear()
 
 
 class Setting:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
 from torch import nn
 from torch.nn.modules import module as modules
+from torch.utils.hooks import RemovableHandle
 
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 
@@ -132,6 +134,41 @@ def classes_of_handles() -> Any:
         return y, len(net[0]._forward_hooks), type(removed)
 
     return fn, net
+
+
+# -- code that sees the numbers ----------------------------------------------------------------------------------------
+def seen(name: str, keys: Any) -> None:
+    """Adds a program that returns what ``keys`` gives for a module, the handle of a hook on it, and the dict of its hooks from before."""
+    def make() -> Any:
+        net = network()
+
+        def fn(x):
+            before = net[0]._forward_hooks if name == "a_dict_from_before" else None
+            handle = net[0].register_forward_hook(lambda module, args, out: out * 2)
+            found = keys(net[0], handle, before)
+            y = net(x)
+            handle.remove()
+            return y, found
+
+        return fn
+
+    make.__name__ = name
+    table.program(grad=True, breaks=True, args=from_zero, recompiles=(1, 2), min_graphs=0)(make)
+
+
+def from_zero(i: int) -> tuple[Any, ...]:
+    """Arguments whose handles have the same numbers in each run."""
+    RemovableHandle.next_id = 100 * i
+    return (t(i, grad=True),)
+
+
+seen("of_the_handle", lambda module, handle, before: handle.id)
+seen("of_the_handle_by_name", lambda module, handle, before: (getattr(handle, "id"), vars(handle)["id"], operator.attrgetter("id")(handle)))
+seen("of_the_dict", lambda module, handle, before: list(module._forward_hooks))
+seen("of_the_items", lambda module, handle, before: [key + 1 for key, _ in module._forward_hooks.items()])
+seen("of_the_namespace", lambda module, handle, before: [*module.__dict__["_forward_hooks"]] + [*vars(module)["_forward_hooks"]])
+seen("a_dict_from_before", lambda module, handle, before: next(iter(before)))
+seen("of_the_length", lambda module, handle, before: len(module._forward_hooks))
 
 
 @table.program(grad=True, breaks=True, recompiles=(1, 2))
