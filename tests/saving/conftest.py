@@ -49,6 +49,16 @@ class Project:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def save_all(self, programs: int = 1) -> None:
+        """Saves the captures of one call of each function in the module's ``ALL``: as many programs of each."""
+        self.run(f"""
+            for fn in ALL:
+                compiled = fineline.compile(fn, backend="eager")
+                compiled(x)
+                saved = fineline.save(compiled, fn.__name__ + ".captures")
+                assert saved == {programs}, (fn, saved, fineline.report(compiled))
+            """)
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:

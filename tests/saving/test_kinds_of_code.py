@@ -232,12 +232,7 @@ SUBCLASSES = """
 def test_classes_of_tensors_and_caches_of_functions(project: Project) -> None:
     """The code of the classes reads a cache of PyTorch's, whose entry the other process makes; so it does with those of the user's."""
     project.write(SUBCLASSES)
-    project.run("""
-        for fn in ALL:
-            compiled = fineline.compile(fn, backend="eager")
-            compiled(x)
-            assert fineline.save(compiled, f"{fn.__name__}.captures") == 1
-        """)
+    project.save_all()
     loading = """
         for fn in ALL:
             compiled = fineline.load(f"{fn.__name__}.captures", fn)
@@ -249,3 +244,44 @@ def test_classes_of_tensors_and_caches_of_functions(project: Project) -> None:
     assert project.run(loading) == "loaded, loaded, loaded, loaded, "
     project.write(SUBCLASSES.replace("n * len(name)", "n + len(name)"))
     assert project.run(loading).endswith("loaded recompile graph, "), "its result is guarded"
+
+
+EAGER_FUNCTIONS = """
+        class Branches(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2 if x.sum() > 0 else x * 3
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * 2
+
+        def handled(x):
+            try:
+                return Branches.apply(x.sin())
+            except ValueError:
+                return x
+
+        @fineline.disable(recursive=False)
+        def own_frame(x):
+            return twice(x) + 1
+
+        def twice(x): return x * 2
+        WEIGHT = torch.ones(3, 4, requires_grad=True)
+        def function(x): return handled(x * WEIGHT).cos() + 1
+        def frame(x): return own_frame(x.sin()).cos()
+        ALL = [function, frame]
+        """
+
+
+def test_what_captures_the_callees_of_an_eager_call_is_the_loading_regions(project: Project) -> None:
+    """The forward of an autograd function, and the callees of a function whose own frame runs in Python."""
+    project.write(EAGER_FUNCTIONS)
+    project.save_all(programs=2)
+    loading = """
+        for fn in ALL:
+            compiled = fineline.load(f"{fn.__name__}.captures", fn)
+            assert torch.equal(compiled(x), fn(x)), fn
+            print(*kinds(compiled), end=", ")
+        """
+    assert project.run(loading) == "loaded loaded, loaded loaded, "

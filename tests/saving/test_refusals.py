@@ -185,12 +185,7 @@ CHANGES = (
 
 def test_what_never_changes_in_a_process_is_compared(project: Project) -> None:
     project.write(ONCE)
-    project.run("""
-        for fn in ALL:
-            compiled = fineline.compile(fn, backend="eager")
-            compiled(x)
-            assert fineline.save(compiled, f"{fn.__name__}.captures") == 1
-        """)
+    project.save_all()
     loading = """
         seen = set()
         for fn in ALL:

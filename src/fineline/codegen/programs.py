@@ -18,6 +18,7 @@ from fineline.fx.graph_module import CapturedGraph
 from fineline.guards.source import Reads
 from fineline.guards.steps import Step
 from fineline.stacks import PROGRAM
+from fineline.tracing.interp import FrameCaller
 
 
 class ProgramText:
@@ -93,10 +94,12 @@ class OwnParts(NamedTuple):
     """The parts of a program that belong to its region.
 
     ``again`` runs the segment, and all code after it, in Python. ``continuation``: the way on after a graph break; None at a return.
+    ``run_frame``: calls functions whose callees are regions.
     """
 
     again: RestOfCall
     continuation: Continuation | None = None
+    run_frame: FrameCaller | None = None
 
 
 class UnboundProgram:
@@ -159,6 +162,8 @@ def _part(v: Any, own: OwnParts) -> Callable[[OwnParts], Any] | None:
         return _again
     if v is own.continuation:
         return _continuation
+    if v is own.run_frame:
+        return _run_frame
     return _leave if type(v) is MethodType and v.__self__ is own.again else None
 
 
@@ -172,6 +177,10 @@ def _leave(own: OwnParts) -> Callable[..., Any]:
 
 def _continuation(own: OwnParts) -> Continuation | None:
     return own.continuation
+
+
+def _run_frame(own: OwnParts) -> FrameCaller | None:
+    return own.run_frame
 
 
 class ResidualProgram:

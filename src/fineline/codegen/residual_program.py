@@ -428,7 +428,7 @@ class ResidualWriter:
             if src.op != "pin":
                 src.value = None
         outputs = tuple([s.reg for s in r.param_sources])
-        text, own = ProgramText(self.name, source), OwnParts(again, self.continuation)
+        text, own = ProgramText(self.name, source), OwnParts(again, self.continuation, self.trace.guards.interp.run_frame)
         steps, places = tuple(guards.steps), self.trace.recorder.places
         unbound = UnboundProgram(text, r.constants, own, steps, guards.instance_at, outputs, gm, guards.reads, self._graph_call, places)
         return unbound.bind(instance, own)

@@ -235,7 +235,7 @@ class SavedCaptures:
             after, *failed = [points[way] for way in saved.ways]
             continuation = Continuation(after.dispatcher, saved.through, failed[0].dispatcher if failed else None)
         graph = self._graph(saved, term["artifact"], region)
-        instance, own = instance_of(region.fn), OwnParts(point.again(shape.kwnames), continuation)
+        instance, own = instance_of(region.fn), OwnParts(point.again(shape.kwnames), continuation, region.run_frame)
         segment = saved.unbound(own, graph).bind(instance, own)
         self._report(region, point, segment, saved.operators)
         region.graphs.share(segment.graph)

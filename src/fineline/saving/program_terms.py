@@ -122,7 +122,7 @@ class SavedProgram:
 
     def unbound(self, own: OwnParts, graph: Callable | None) -> UnboundProgram:
         """Returns the program, with a region's own parts in it. ``graph``: what it calls as its graph."""
-        parts = {"again": own.again, "leave": own.again.leave, "continuation": own.continuation}
+        parts = {"again": own.again, "leave": own.again.leave, "continuation": own.continuation, "run_frame": own.run_frame}
         constants = {**self._constants, **{name: parts[part] for name, part in self._term["parts"].items()}}
         if graph is not None:
             constants[_GRAPH] = graph

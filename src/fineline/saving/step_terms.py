@@ -18,6 +18,7 @@ from fineline.kinds import is_a
 from fineline.objects.lru_caches import Entry, entry_for
 from fineline.policy.marks import MARKS
 from fineline.policy.scope_stack import SCOPE
+from fineline.region.disabled_frames import FrameRunner
 from fineline.saving.fingerprints import defaults_fingerprint
 from fineline.saving.object_names import Name, NotNamed, Part, find, namespace
 from fineline.saving.terms import Stale, Term, TermReader, TermWriter
@@ -53,8 +54,8 @@ class StepWriter:
         for at, step in enumerate(steps):
             op, dst, src, payload = step
             try:
-                if at == instance_at or (op == "pin" and dst not in asked and is_a(payload, FunctionType) and is_own(payload.__code__)):
-                    # The loader puts its instance there; of fineline's own functions, most guards ask for nothing, and some have no name.
+                if at == instance_at or (op == "pin" and dst not in asked and _is_own(payload)):
+                    # The loader puts its instance there; of fineline's own functions and objects, most guards ask for nothing, and some have no name.
                     terms.append([op, dst, src, None])
                     continue
                 self._suggest(op, src, payload)
@@ -146,6 +147,11 @@ class StepWriter:
                     raise NotNamed("it was captured under rules of the process, a block or a mark that was set later, which have no name")
                 return term(facts._replace(rules_of_process=0))
         return term(payload)
+
+
+def _is_own(v: Any) -> bool:
+    """Returns whether an object is a function of fineline's, or what calls functions for a region."""
+    return is_own(v.__code__) if is_a(v, FunctionType) else is_a(v, FrameRunner)
 
 
 class StepReader:

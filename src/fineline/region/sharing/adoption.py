@@ -86,7 +86,7 @@ def adopt(region: CapturingRegion, entry_point: EntryPoint, args: tuple, kwargs:
         guards = make_guard_program(len(values), unbound.steps(instance), unbound.outputs, region.options.evaluator)
         got = guards.check(values)
         if got is not None:
-            segment = unbound.bind(instance, OwnParts(entry_point.again(shape.kwnames), _continuation(region, program.capture)))
+            segment = unbound.bind(instance, OwnParts(entry_point.again(shape.kwnames), _continuation(region, program.capture), region.run_frame))
             programs.use(program)
             _keep(region, entry_point, shape, segment, program, guards)
             return partial(segment.run, *got)
