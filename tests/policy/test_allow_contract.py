@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
+from contextvars import ContextVar
 from types import SimpleNamespace
 
 import pytest
@@ -658,6 +659,32 @@ def test_a_table_that_the_first_call_fills_is_no_graph_break():
     assert list(FILLED) == ["items", "seen", "calls", "a"]
     [region] = [region for region in fineline.api.regions() if region.fn is calls_it]
     assert [(e.kind, e.id) for e in region.reports.events] == [("eager", "FL454"), ("graph", "FL001")]
+
+
+LEVEL: ContextVar[int] = ContextVar("LEVEL", default=0)
+
+
+@pytest.mark.parametrize(("last", "printed", "counted"), [(lambda x: print("shown"), 1, 0), (lambda x: counts_calls(x), 0, 1)], ids=["prints", "counts"])
+def test_what_the_capture_after_the_call_does_is_undone(last, printed, counted, capsys):
+    """Whatever ends it: the call has run already."""
+    torch._dynamo.allow_in_graph(fills_a_dict)
+    torch._dynamo.allow_in_graph(counts_calls)
+    empty()
+
+    def calls_it(x):
+        LEVEL.set(LEVEL.get() + 1)
+        y = fills_a_dict(x, "a")
+        x.add_(1)
+        last(x)
+        return y + 1
+
+    compiled, x, level = fineline.compile(calls_it, backend="eager", fullgraph=True), X.clone(), LEVEL.get()
+    assert torch.equal(compiled(x), X * 2 + 1)
+    assert torch.equal(x, X + 1) and LEVEL.get() == level + 1
+    assert (capsys.readouterr().out.count("shown"), FILLED["calls"]) == (printed, counted)
+    with pytest.raises(Unsupported):
+        for _ in range(3):
+            compiled(x)
 
 
 class Registry:

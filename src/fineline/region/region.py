@@ -314,6 +314,9 @@ class Region:
             attempt.go()
         except CaptureEnded as e:
             self.reports.note(Event("restart", e.error, f"{e.text}; the next call is captured", *e.place))
+        except FinelineError:
+            # The session has undone its effects, and the next call raises it.
+            return
         except Exception:
             attempt.take_back()
 

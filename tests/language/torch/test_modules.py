@@ -627,7 +627,7 @@ def test_modules(program: Program, twin: str) -> None:
 
 
 def test_lazy_modules_are_made_at_the_first_call():
-    """That call has no graph, because none would fit the next; that has one. The oracle can't look at what has no shape."""
+    """That call runs eagerly, and its graph, which fits the next one, is captured after it. The oracle can't look at what has no shape."""
     def made():
         return nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
 

@@ -186,7 +186,7 @@ class CaptureSession:
         return run_on(value) if self.start is self.region.entry and is_continued(value) else value
 
     def _take_fallback(self) -> Callable[[], Any]:
-        """Returns and clears ``behind``, so that no frame holds it: it may hold an exception whose traceback refers to the frame."""
+        """Returns and clears ``fallback``, so that no frame holds it: it may hold an exception whose traceback refers to the frame."""
         fallback, self.fallback = self.fallback, None
         assert fallback is not None
         return fallback
@@ -555,7 +555,7 @@ class CaptureSession:
         return out if around is None or not is_continued(out) else (out[0].with_calls(around), out[1])
 
     def _restart(self, error: str, text: str, again: bool = False, draws: bool | None = None) -> None:
-        """Undoes this attempt, and sets ``behind`` to capture the call in another mode, outside all handlers of this session."""
+        """Undoes this attempt, and sets ``fallback`` to capture the call in another mode, outside all handlers of this session."""
         roots = tuple([src.value for src in self.interp.trace.guards.roots()])
         mutations, place = self.interp.trace.mutations, user_place(self.interp.frame, self.region.fn)
         # The calls that caches have counted: the next attempt must not count them again.

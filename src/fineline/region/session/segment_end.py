@@ -68,10 +68,10 @@ class SegmentEnd:
         for entry_point in self._entry_points():
             entry_point.note_breaks(tuple([f.extras.breaks for f in stack(interp.frame)]))
         self.writer = ResidualWriter(interp.trace, name)
-        behind = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
+        dispatchers = (self.after.go_on, self.failed.go_on if self.failed is not None else None)
         with computing(interp):
             self.writer.graph_break(
-                graph_break.fn, graph_break.args_, graph_break.kwargs, self.snapshot.roots, *behind, interp.place(), interp.exceptions.handled
+                graph_break.fn, graph_break.args_, graph_break.kwargs, self.snapshot.roots, *dispatchers, interp.place(), interp.exceptions.handled
             )
 
     def _entry_points(self) -> list[EntryPoint]:
