@@ -11,11 +11,13 @@ import fineline
 
 X = torch.rand(3, 4)
 NOTED: list[str] = []
+# What operators in graphs do: its order among the writes of Python code is that of the graph.
+COMPUTED: list[str] = []
 
 
 @torch.library.custom_op("fineline_hooked::noting", mutates_args=())
 def noting(x: torch.Tensor) -> torch.Tensor:
-    NOTED.append("operator")
+    COMPUTED.append("operator")
     return x * 2
 
 
@@ -133,13 +135,29 @@ def test_what_a_capture_has_done_is_undone_before_the_call_runs_eagerly(called):
 
     for f in (fn, fineline.compile(fn, backend="eager")):
         NOTED.clear()
+        COMPUTED.clear()
         written.clear()
         held = {"n": 0}
         for _ in range(3):
             x = X.clone().requires_grad_()
             with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
                 f(x, held).sum().backward()
-        found = list(NOTED), list(written), held
+        found = list(NOTED), list(COMPUTED), list(written), held
         if f is fn:
             expected = found
     assert found == expected
+
+
+def test_an_operator_that_may_do_more_than_compute_is_captured_on_fakes():
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = fineline.compile(lambda x: noting(x.sin()).cos(), backend=backend)
+    COMPUTED.clear()
+    for n in range(1, 4):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            compiled(X.clone().requires_grad_()).sum().backward()
+        assert len(graphs) == 1 and len(COMPUTED) == n

@@ -295,9 +295,19 @@ class Region:
             self.state.begin()
             with saved_plainly():
                 attempt = CaptureSession(self, self.entry, args, kwargs, Mode(live=True, trial=True))
-                attempt.go()
+                try:
+                    attempt.go()
+                except CaptureEnded as e:
+                    if e.error != "FL516":
+                        raise
+                    # An operator that may do more than compute does nothing on fakes.
+                    attempt = CaptureSession(self, self.entry, args, kwargs, Mode(trial=True, why=e.text))
+                    attempt.go()
         except CaptureEnded as e:
             self.reports.note(Event("restart", e.error, f"{e.text}; the call runs eagerly", *e.place))
+        except RestartSpecialized:
+            # It needs fewer symbols than fakes have: the call runs eagerly, as any without a program.
+            attempt.kept = False
         finally:
             # Not in a method: at its first instruction an exception from outside may arrive.
             self.state.thread = before

@@ -569,7 +569,7 @@ class CaptureSession:
         if self.mode.trial:
             # The caller of a trial decides what happens next.
             self._release()
-            if (self.mode.turn is not None or self.mode.live) and not again:
+            if (self.mode.turn is not None or self.mode.live or self.mode.why) and not again:
                 raise CaptureEnded(error, text, place)
             raise RestartSpecialized if again else refused(error, text, place_of(self.region.fn))
         if fake:
