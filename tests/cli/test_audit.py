@@ -141,4 +141,5 @@ def test_the_table_in_a_pipe(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0 and "disable(model.a_function_with_a_long_name_that_adds)" in done.stdout, done.stderr
+    assert "exit status 0, 1 graph, 1 graph break; 1 rule or mark, 1 not needed\n" in done.stdout
     assert "Numbers that it does not print are not compared: keep a rule that keeps a wrong result out.\n" in done.stdout

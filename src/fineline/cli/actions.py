@@ -29,6 +29,7 @@ from fineline.errors import FinelineError
 from fineline.policy.files import PolicyFile, find_policy
 from fineline.policy.marks import MARKS
 from fineline.region.options import Breaks
+from fineline.report.costs import count_text
 from fineline.report.events import LISTENERS
 from fineline.report.streams import STREAMS
 
@@ -199,7 +200,8 @@ def _print_verdicts(checked: Audit, verdicts: list[Verdict]) -> None:
     base = checked.base
     unused = sum(verdict.removable for verdict in verdicts)
     console.print(
-        f"exit status {base.status}, {base.graphs} graphs, {base.breaks} graph breaks; {len(verdicts)} rules and marks, {unused} not needed",
+        f"exit status {base.status}, {count_text(base.graphs, 'graph')}, {count_text(base.breaks, 'graph break')}; "
+        f"{'1 rule or mark' if len(verdicts) == 1 else f'{len(verdicts)} rules and marks'}, {unused} not needed",
         highlight=False, soft_wrap=True,
     )
     if any(verdict.removable and verdict.rule["times"] for verdict in verdicts):

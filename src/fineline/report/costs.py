@@ -67,18 +67,18 @@ class Cost:
 
     def _parts(self, sign: int) -> list[str]:
         counted = [(self.breaks * sign, "graph break"), (self.graphs * sign, "graph"), (self.guards * sign, "guard")]
-        parts = [_count(n, noun) for n, noun in counted if n > 0]
+        parts = [count_text(n, noun) for n, noun in counted if n > 0]
         if self.seconds * sign >= SHORTEST:
             parts.append(f"{seconds_text(self.seconds * sign)} of eager calls")
         if self.unmeasured and sign > 0:
-            parts.append(f"{_count(self.unmeasured, 'eager call')} (not measured)")
+            parts.append(f"{count_text(self.unmeasured, 'eager call')} (not measured)")
         return parts
 
     def as_dict(self) -> CostFacts:
         return CostFacts(breaks=self.breaks, graphs=self.graphs, guards=self.guards, seconds=self.seconds, unmeasured=self.unmeasured)
 
 
-def _count(n: int, noun: str) -> str:
+def count_text(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 

@@ -16,7 +16,7 @@ from fineline.bytecode.asynchronous import let_pass
 from fineline.errors import FinelineError
 from fineline.exception_slots import error_text
 from fineline.refusals import REFUSALS
-from fineline.report.costs import BreakCost, Cost, total
+from fineline.report.costs import BreakCost, Cost, count_text, total
 from fineline.report.dynamo_explain import FamiliarNames
 from fineline.report.events import Event, ShownRule
 from fineline.report.output import shown_in_notebook, write_report
@@ -142,15 +142,15 @@ class Explanation(FamiliarNames):
         """Returns the numbers, in one line."""
         if not self.events:
             return f"{self.name}: nothing has been captured"
-        eager = f", {_count(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
+        eager = f", {count_text(self.eager_operators, 'operator')} outside of graphs" if self.eager_operators else ""
         shared = sum(e.kind == "shared" for e in self.events)
-        equal = f", {_count(shared, 'program')} of equal callables" if shared else ""
+        equal = f", {count_text(shared, 'program')} of equal callables" if shared else ""
         loaded = sum(e.kind == "loaded" for e in self.events)
-        saved = f", {_count(loaded, 'saved program')}" if loaded else ""
-        again = f", {_count(len(self.recompiles), 'recompile')}" if self.recompiles else ""
+        saved = f", {count_text(loaded, 'saved program')}" if loaded else ""
+        again = f", {count_text(len(self.recompiles), 'recompile')}" if self.recompiles else ""
         return (
-            f"{self.name}: {_count(len(self.graphs_kept), 'graph')}, {_count(self.operators, 'operator')}{eager}, "
-            f"{_count(len(self.breaks), 'graph break')}{again}{equal}{saved}, {_count(len(self.guards), 'guard')}"
+            f"{self.name}: {count_text(len(self.graphs_kept), 'graph')}, {count_text(self.operators, 'operator')}{eager}, "
+            f"{count_text(len(self.breaks), 'graph break')}{again}{equal}{saved}, {count_text(len(self.guards), 'guard')}"
         )
 
     def __repr__(self) -> str:
@@ -172,9 +172,9 @@ class Explanation(FamiliarNames):
         if self.rules or (self.unmatched_marks and self.events):
             lines.append("  rules:")
             for rule, n in self.rules.items():
-                lines.append(f"    {_count(n, 'time') if n else 'never matched'}: {rule}")
+                lines.append(f"    {count_text(n, 'time') if n else 'never matched'}: {rule}")
                 lines += [f"      {text}" for text in self._texts_of_costs(rule, n)]
-            others = f"    {_count(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
+            others = f"    {count_text(len(self.unmatched_marks), 'mark')} of other code never matched: .unmatched_marks"
             lines += [others] if self.unmatched_marks else []
         if self.tree is not None:
             calls = list(self.tree.lines("    "))
@@ -311,10 +311,6 @@ def rule_as_dict(rule: ShownRule, times: int) -> RuleFacts:
     return {
         "verb": rule.verb, "selector": rule.selector.text, "reason": rule.reason, "place": rule.place, "key": rule.key, "times": times,
     }  # fmt: skip
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
 def _where(place: tuple[str, int]) -> str:
