@@ -292,7 +292,8 @@ PROGRAMS: dict[str, tuple[Callable, list[Any], str]] = {
     "enumerate": (lambda x, v: iterated(x, enumerate(v)), [(X, ["a", "b"]), (X, ["a", 1.5])], "item[1]: 'b' -> 1.5"),
     "items of a dict": (lambda x, v: iterated(x, v.items()), [(X, {"a": 1, "b": 2}), (X, {"a": 1, "b": "x"})], "v['b']: 2 -> 'x'"),
     "zip": (lambda x, v: iterated(x, zip(v, v, strict=True)), [(X, ["a", "b"]), (X, ["a"])], "a zip does not have it"),
-    "a longer list": (iterated, [(X, ["a", "b", "c", "d", "e", "f"]), (X, ["a", "b", "c", "d", "e", 1.5])], "gives no more items; it is a list_iterator"),
+    "an item of a long list": (iterated, [(X, ["a", "b", "c", "d", "e", "f"]), (X, ["a", "b", "c", "d", "e", 1.5])], "gives next: str -> float"),
+    "a longer list": (iterated, [(X, ["a"] * 2), (X, ["a"] * 7)], "gives no more items; it is a list_iterator"),
 }  # fmt: skip
 # What no capture checks; programs may.
 UNUSED = {"weak"}
@@ -327,6 +328,21 @@ def test_a_recompile_says_what_there_was_and_what_there_is(name: str) -> None:
     reasons = recompiles(fn, calls)
     assert expected in (reasons[-1] if reasons else ""), reasons
     assert not any(PRIVATE.search(reason) for reason in reasons), reasons
+
+
+def test_the_program_that_fits_best_tells_what_has_changed() -> None:
+    """The newest one would tell of a value that is as it was in another program."""
+    state = Box(mode="a")
+
+    def f(x: torch.Tensor, rows: list) -> torch.Tensor:
+        return x * len(rows) if state.mode == "a" else x
+
+    compiled = fineline.compile(f, backend="eager")
+    compiled(X, [1, 2])
+    compiled(X, [1, 2, 3])
+    state.mode = "b"
+    compiled(X, [1, 2])
+    assert [event.detail["miss"].changes[0][1:] for event in fineline.report(compiled).recompiles] == [("2", "3"), ("'a'", "'b'")]
 
 
 def test_each_kind_of_check_fails_in_one_of_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ class Misses:
 
     def explain(self, entry_point: EntryPoint, args: tuple, kwargs: dict, made: int) -> Miss:
         """Counts a miss; returns why the call fits no program at ``entry_point``. ``made``: programs that the region has made."""
-        found = entry_point.failing(args, kwargs)
+        found = entry_point.nearest(args, kwargs)
         if found is not None:
             self._guards[subject(*found)] += 1
             return describe_miss(*found, (*args, *kwargs.values()))

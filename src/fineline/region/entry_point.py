@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -260,11 +260,17 @@ class EntryPoint:
 
     def failing(self, args: tuple, kwargs: dict) -> tuple[ResidualProgram, int] | None:
         """Returns the newest program whose guards fail for a call, and the number of the guard."""
+        return next(self._failing(args, kwargs), None)
+
+    def nearest(self, args: tuple, kwargs: dict) -> tuple[ResidualProgram, int] | None:
+        """Returns the program of which a call has passed most guards before one failed, and the number of that guard; the newest of several."""
+        return max(self._failing(args, kwargs), key=lambda found: found[1], default=None)
+
+    def _failing(self, args: tuple, kwargs: dict) -> Iterator[tuple[ResidualProgram, int]]:
         roots = (*args, *kwargs.values())
         for (nargs, kwnames, program, _), segment in zip(self.dispatcher.entries, reversed(self.segments), strict=False):
             if nargs == len(args) and kwnames == tuple(kwargs) and (at := program.failing(roots)) >= 0:
-                return segment, at
-        return None
+                yield segment, at
 
     def run_eagerly_after(self, left: CodeInfo | None = None, newly: bool = False) -> EagerStretch:
         """Makes the code after it run eagerly. ``left``: the function whose rest does so; ``newly``: whether that is new."""
