@@ -120,6 +120,16 @@ def test_nothing_to_find(folder: Path) -> None:
 
 
 @pytest.mark.later
+def test_a_program_that_runs_no_compiled_graph_tells_nothing(folder: Path) -> None:
+    (folder / "once.py").write_text("import torch\nf = torch.compile(lambda x: x.sin() + 1, backend='aot_eager')\nf(torch.ones(3))\n")
+    done = bisect(folder, "once.py")
+    assert done.returncode == 1 and done.stdout.startswith("once.py is right: there is nothing to find; but no compiled graph has run: the first call")
+    with (folder / "once.py").open("a") as file:
+        file.write("f(torch.ones(3))\n")
+    assert bisect(folder, "once.py").stdout == "once.py is right: there is nothing to find\n  3 runs\n"
+
+
+@pytest.mark.later
 def test_what_is_wrong_in_eager_code_too(folder: Path) -> None:
     """A check that always fails, and a program with an error of its own, are not put on fineline."""
     done = bisect(folder, "--check", "false", "train.py")

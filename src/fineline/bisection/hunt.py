@@ -12,6 +12,7 @@ from fineline.bisection.rules import EagerRule, keeps, policy_of, policy_text, r
 from fineline.bisection.search import most_tests, needed_together, shortest_stretch
 from fineline.bisection.suspects import EAGER, EVERYTHING, NOTHING, Candidate
 from fineline.policy.policy import Policy
+from fineline.report.costs import count_text
 
 # How a hunt has ended: with a policy that mends the fault; with culprits that no policy mends; nothing is wrong; two equal runs, or checks,
 # give different verdicts; eager code is wrong too; the fault shows although the backend compiles nothing; it draws other random numbers.
@@ -34,12 +35,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what was compiled, under which rules, and the verdict."""
+    """One run: what was compiled, under which rules, and the verdict. ``ran``: whether a compiled graph has run, and not only been compiled."""
 
     candidate: Candidate
     rules: tuple[EagerRule, ...]
     verdict: Verdict
     graphs: tuple[GraphFacts, ...] = field(repr=False, default=())
+    ran: bool = field(repr=False, default=True)
 
     def __str__(self) -> str:
         rules = f", with {'; '.join(map(str, self.rules))}" if self.rules else ""
@@ -149,7 +151,7 @@ class Bisection:
             lines += ["  " + line for line in str(culprit).splitlines()]
         if self.rules:
             lines += ["  mended by", *[f"    {rule}" for rule in self.rules]]
-        return "\n".join([*lines, f"  {self.captures} runs"])
+        return "\n".join([*lines, f"  {count_text(self.captures, 'run')}"])
 
 
 _HEADS = {
@@ -208,7 +210,7 @@ class Hunt:
         if first.verdict.kind != second.verdict.kind:
             return self._end("flaky", f"with all graphs compiled it says {_said(first.verdict)}, and then {_said(second.verdict)}")
         if first.verdict.right:
-            return self._end("right", self._runner.raised or ("" if first.graphs else "no graph has been compiled: fineline.explain says why"))
+            return self._end("right", self._runner.raised or _why_right(first))
         if first.verdict.kind == "random":
             return self._end("random", first.verdict.text)
         self._kind = first.verdict.kind
@@ -296,6 +298,13 @@ def most_runs(graphs: Sequence[GraphFacts]) -> int:
         stretches = [len(list(same)) for _, same in itertools.groupby([operator.call for operator in graph.operators])]
         found = max(found, 2 * (most_tests(len(stretches)) + most_tests(max(stretches, default=1))))
     return most_tests(len(graphs)) + 2 + found + 2
+
+
+def _why_right(run: Run) -> str:
+    """Returns why a run in which all graphs are compiled tells nothing; "" if it does."""
+    if not run.graphs:
+        return "no graph has been compiled: fineline.explain says why"
+    return "" if run.ran else "but no compiled graph has run: the first call runs the code itself, and the graphs from the second call on"
 
 
 def _said(verdict: Verdict) -> str:

@@ -52,19 +52,19 @@ class Suspects:
     """The graphs of one run. It counts those that come to its backends, notes their facts, and compiles what the candidate names.
 
     ``tell``: gets the number and the facts of each graph. ``modules``: the paths of modules, by identity. ``as_eager``: the backend is to
-    draw eager code's random numbers, if it can.
+    draw eager code's random numbers, if it can. ``ran``: is called before a compiled graph runs for the first time.
     """
 
     def __init__(
         self, candidate: Candidate, tell: Callable[[int, GraphFacts], None] | None = None, modules: Mapping[int, str] = MappingProxyType({}),
-        as_eager: bool = False,
+        as_eager: bool = False, ran: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.candidate = candidate
         self.graphs: list[GraphFacts] = []
         # What the backend has raised, and what graphs that it has compiled have raised.
         self.refusals: list[Exception] = []
         self.failures: list[Exception] = []
-        self._tell, self._modules, self._as_eager = tell, modules, as_eager
+        self._tell, self._modules, self._as_eager, self._ran = tell, modules, as_eager, ran
 
     def within(self, registered: Registered) -> Registered:
         """Returns a backend that compiles with ``registered`` what the candidate names."""
@@ -102,9 +102,15 @@ class Suspects:
             self.refusals.append(e)
             raise
         if not callable(compiled) or getattr(compiled, "__self__", compiled) is gm:
+            self._ran()
             return compiled
+        first = True
 
         def run(*inputs: Any) -> Any:
+            nonlocal first
+            if first:
+                first = False
+                self._ran()
             try:
                 return compiled(*inputs)
             except Exception as e:

@@ -54,7 +54,7 @@ class ScriptRunner:
             self._runs += 1
             status, pid, failure = self._program(files)
             verdict = self._judged(status, failure, twice=not rules and candidate.graphs in (None, frozenset()))
-            made = Run(candidate, tuple(rules), verdict, files.graphs(pid))
+            made = Run(candidate, tuple(rules), verdict, files.graphs(pid), files.ran)
         finally:
             shutil.rmtree(files.folder, ignore_errors=True)
         _say(f"run {self._runs}: {made}")

@@ -16,7 +16,7 @@ from fineline.policy.files import PolicyFile
 from fineline.policy.policy import Policy
 from fineline.policy.stance import set_stance
 
-_CANDIDATE, _RULES = "candidate.json", "rules.toml"
+_CANDIDATE, _RULES, _RAN = "candidate.json", "rules.toml", "ran"
 
 
 class SuspectRun:
@@ -40,9 +40,18 @@ class SuspectRun:
         stretches = {number: (begin, end) for number, (begin, end) in facts["stretches"]}
         if not facts["captures"]:
             set_stance("force_eager")
-        suspects = Suspects(Candidate(graphs, stretches, facts["cut"]), self._tell)
+        suspects = Suspects(Candidate(graphs, stretches, facts["cut"]), self._tell, ran=self._note_run)
         BACKENDS.replace_by(suspects.within)
         return PolicyFile(self.folder / _RULES).policy(early=True)
+
+    @property
+    def ran(self) -> bool:
+        """Returns whether a process of the program has run a compiled graph."""
+        return (self.folder / _RAN).exists()
+
+    def _note_run(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.folder / _RAN).touch()
 
     def _tell(self, number: int, graph: GraphFacts) -> None:
         line = f"{json.dumps([number, graph.as_dict()])}\n"
