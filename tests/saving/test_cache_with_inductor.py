@@ -123,3 +123,50 @@ def test_sizes_that_vary(project: Project, wait: bool) -> None:
     before = {path: path.stat().st_mtime_ns for path in inductor.rglob("*.so")}
     assert project.run(f"WAIT = {wait}{SIZED_CALLS}", **environment).splitlines() == ["0 True", "0 True", "0 0 0"]
     assert {path: path.stat().st_mtime_ns for path in inductor.rglob("*.so")} == before
+
+
+@pytest.mark.later
+def test_sizes_and_whole_numbers_that_vary_in_a_saved_file(project: Project) -> None:
+    """The process that loads it finds their graphs in the caches of the process that has saved it: nothing is traced or compiled."""
+    project.write("""
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+
+        def scaled(x, n):
+            return (x.sin() * n).cos() + n
+        """)
+    calls = """
+        from torch._dynamo.utils import counters
+        from torch.testing import assert_close
+
+        def called(compiled, fn, *inputs):
+            for args in inputs:
+                own = [torch.ones(v, 4, requires_grad=True) if type(fn) is not type(scaled) else v for v in args]
+                result = compiled(*own)
+                assert_close(result, fn(*own))
+                result.sum().backward()
+
+        sizes, numbers = [(2,), (3,), (5,)], [(x, 2), (x, 3), (x, 5)]
+        x.requires_grad_()
+        """
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(project.folder / "inductor")}
+    saved = project.run(
+        f"""{calls}
+        for fn, inputs, path in ((net, sizes, "net"), (scaled, numbers, "scaled")):
+            compiled = fineline.compile(fn)
+            called(compiled, fn, *inputs)
+            print(fineline.save(compiled, path))
+        """,
+        **environment,
+    )
+    assert saved.split() == ["2", "2"]
+    loaded = project.run(
+        f"""{calls}
+        for fn, inputs, path in ((net, sizes, "net"), (scaled, numbers, "scaled")):
+            compiled = fineline.load(path, fn)
+            called(compiled, fn, *inputs[1:])
+            print(kinds(compiled))
+        print(counters["aot_autograd"]["autograd_cache_miss"], counters["aot_autograd"]["autograd_cache_bypass"], counters["inductor"]["fxgraph_cache_miss"])
+        """,
+        **environment,
+    )
+    assert loaded.splitlines() == ["['loaded', 'loaded']", "['loaded', 'loaded']", "0 0 0"]

@@ -70,7 +70,8 @@ class Document:
         entries = [self._entry(point) for point in points]
         self.programs = sum([len(entry["programs"]) for entry in entries])
         machine = list(self._machine) if self.artifacts else None
-        self.data = {"callable": self.callable, "machine": machine, "how": how_term(region.backend, region.options, self._writer), "entries": entries}
+        how = {**how_term(region.backend, region.options, self._writer), "together": region.graphs.together}
+        self.data = {"callable": self.callable, "machine": machine, "how": how, "entries": entries}
 
     def report_unsaved(self) -> None:
         """Reports the programs that are left out, each once."""
@@ -209,6 +210,7 @@ class SavedCaptures:
 
     def add_to(self, region: CapturingRegion) -> int:
         """Adds the programs to a region, and reports each one, or why it does not fit this process; returns their number."""
+        region.graphs.compile_together(self.data["how"]["together"])
         points, waiting, done, added = {0: region.entry}, [0], set[int](), 0
         while waiting:
             number = waiting.pop(0)

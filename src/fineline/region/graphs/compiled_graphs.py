@@ -75,7 +75,7 @@ class CompiledGraphs:
         self._anew = anew
         # Whether the backward pass is compiled with the forward pass, so that the caches on disk have one entry for graphs that are compiled here, in
         # the background, and for a file.
-        self._together = stored or not options.wait
+        self.together = stored or not options.wait
         self.background = BackgroundGraphs(backend, reports, weakref.ref(self))
 
     def forget(self) -> None:
@@ -166,6 +166,10 @@ class CompiledGraphs:
         made = self._compile(gm, examples, None)
         return as_it_is(gm) if made is None else made
 
+    def compile_together(self, together: bool) -> None:
+        """Compiles the backward pass with the forward pass if the process that has saved the programs did: the keys of the caches on disk tell both apart."""
+        self.together = together
+
     def note_compiled_again(self, reason: str) -> None:
         """Reports that the compiled form of a saved program's graph is not used."""
         self._reports.note_call("stale", "FL014", f"the compiled graph of a saved program: {reason}; the backend compiles it again")
@@ -177,7 +181,7 @@ class CompiledGraphs:
         at = self._reports.place
         try:
             where = ":".join(map(str, at))
-            together = compilation.eager_backward() if self._together else nullcontext()
+            together = compilation.eager_backward() if self.together else nullcontext()
             with together, TRACE.graph(self, len(self.graphs) - 1, gm, [(*at, self._reports.name)]):
                 if plain:
                     return compile_graph(self.backend, gm, examples, where)
