@@ -486,13 +486,14 @@ def no_hooks(trace: SegmentTrace, m: nn.Module) -> bool:
         hooks = d.get(name)
         if hooks is None or len(hooks):
             return False
-        if (
-            src is not None
-            and d not in trace.containers.expanded
-            and not (d in written and trace.mutations.is_dirty(d, name))
-            and hooks not in written
-        ):
-            guards.check(guards.access(src, "key", name, hooks), "len", 0)
+        if src is None or d in trace.containers.expanded or (d in written and trace.mutations.is_dirty(d, name)):
+            continue
+        of_module = guards.access(src, "key", name, hooks)
+        if hooks in written:
+            # By another path, from a handle: what was written is guarded there.
+            trace.load(hooks, of_module)
+        else:
+            guards.check(of_module, "len", 0)
     if src is not None:
         if "_compiled_call_impl" in d:
             trace.read_key(d, src, "_compiled_call_impl", None)

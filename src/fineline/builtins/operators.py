@@ -463,7 +463,7 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
         present = dict.__contains__(container, item)
         src = trace.sources.get(container)
         if src is not None and container not in trace.containers.expanded:
-            if container in trace.mutations.written and trace.mutations.is_dirty(container, item):
+            if (container in trace.mutations.written and trace.mutations.is_dirty(container, item)) or trace.is_ordered(container):
                 pass
             elif present:
                 value = dict.__getitem__(container, item)

@@ -25,6 +25,7 @@ from fineline.guards.source import Source
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.deferred_texts import call_of
+from fineline.objects.hook_order import count_handle, make_handle
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
 from fineline.torch_facts.distributed_tensors import holds_masks, is_distributed, layout_of
 from fineline.torch_facts.tensor_backup import set_version
@@ -184,7 +185,13 @@ class Reconstructor(ProgramText):
         return wrappers.added(v)
 
     def register_hooks(self) -> None:
-        """Writes the statements that register and remove hooks on tensors from before the segment, in their order."""
+        """Writes the statements that register and remove hooks on tensors from before the segment, in their order, and make handles of others."""
+        for hook in self.trace.mutations.hooks.of_modules.values():
+            if hook.lasts:
+                text = f"{self.constant(make_handle, 'make_handle')}({self.items(hook.dicts)})"
+                self.statement("handle", text, hook.handle)
+            else:
+                self.lines.append(f"{self.constant(count_handle, 'count_handle')}()")
         for made, removed in self.trace.mutations.hooks.events:
             if removed:
                 self.lines.append(f"{self._memo[made.handle]}.remove()")
@@ -205,7 +212,7 @@ class Reconstructor(ProgramText):
         if t in CLASS_MEMBERS and v.__objclass__ in trace.classes.local:
             return self.member(v)
         if type(v) is RemovableHandle and v in trace.mutations.hooks.of_modules:
-            raise trace.mutations.hooks.of_modules[v].outside("the handle of a hook on a module, which has another number at each call")
+            raise trace.mutations.hooks.of_modules[v].outside
         if type(v) is RemovableHandle and v in trace.mutations.hooks.by_handle:
             raise trace.mutations.hooks.by_handle[v].outside("the handle of a hook that is in the graph, or that its own hook reads")
         if type(v) is Token and v in trace.mutations.settings.by_token:

@@ -223,14 +223,14 @@ class ResidualWriter:
             last = places[k]
             stays.add(k)
         if w.whole and not stays and w.before:
-            pairs = [f"({r.expr(k)}, {r.expr(v)})" for k, v in now.items()]
+            pairs = [f"({self._key(w, target, k)}, {r.expr(v)})" for k, v in now.items()]
             late.append(f"{cls}.clear({target})")
             if pairs:
                 late.append(f"{cls}.update({target}, [{', '.join(pairs)}])")
             return
         for k in w.before:
             if k not in stays:
-                late.append(f"{cls}.__delitem__({target}, {r.expr(k)})")
+                late.append(f"{cls}.__delitem__({target}, {self._key(w, target, k)})")
         # A number that varies may differ in the next call, even if the code has restored the number of this call.
         vary = self._varying(w)
         known = {c.key for c in w.src.children.values() if c.op == "key" and c.checked and is_a(c.key, (str, int))} - vary
@@ -238,10 +238,19 @@ class ResidualWriter:
             if k in stays and w.before[k] is v and ((w.whole and k not in vary) or k in known or k not in w.keys):
                 continue
             late.append(
-                f"{cls}.__setitem__({target}, {r.expr(k)}, {r.expr(v)})"
+                f"{cls}.__setitem__({target}, {self._key(w, target, k)}, {r.expr(v)})"
                 if type(obj) is not dict
                 else f"{target}[{r.expr(k)}] = {r.expr(v)}"
             )
+
+    def _key(self, w: Written, target: str, key: Any) -> str:
+        """Returns the expression of a key in a dict; for the number of a hook, this is the one that the hook has in the call."""
+        r, trace = self.rebuild, self.trace
+        if (made := trace.mutations.hooks.made_as(key, w.obj)) is not None:
+            return f"{r.expr(made.handle)}.id"
+        if key in w.before and (w.obj in trace.containers.ordered or w.obj in trace.mutations.hooks.taken_from):
+            return f"{r.statement('numbers', f'[*{target}]', w)}[{[*w.before].index(key)}]"
+        return r.expr(key)
 
     def _varying(self, w: Written) -> set:
         """Returns the keys or indices of the object's numbers that are symbols, or that were overwritten and are not guarded."""

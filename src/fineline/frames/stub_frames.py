@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import torch
 import torch._higher_order_ops
 import torch.nn.attention.flex_attention
+import torch.nn.modules.module
 
 from fineline.bytecode.code import CO_FUTURE, CodeInfo
 from fineline.stacks import StackPlace, is_library, to_the_user
@@ -46,6 +47,11 @@ F = TypeVar("F", bound=StackFrame)
 def is_own(code: CodeType) -> bool:
     """Returns whether this is fineline's own code."""
     return code.co_filename.startswith(_PACKAGE) or is_stand_in(code)
+
+
+def is_of_modules(code: CodeType) -> bool:
+    """Returns whether this is PyTorch's own code of modules, which keeps the numbers of hooks to itself."""
+    return code.co_filename == torch.nn.modules.module.__file__
 
 
 def frame_of_stub(stand_in: FrameType | None, frame: F | None) -> F | None:

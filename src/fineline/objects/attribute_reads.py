@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.modules import module
 from torch.utils.hooks import RemovableHandle
 
 from fineline.bytecode.version import CURRENT
@@ -27,9 +26,11 @@ from fineline.cpython.numpy_scalars import OF_TYPE
 from fineline.cpython.protocols import method_of
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
+from fineline.frames.stub_frames import is_of_modules
 from fineline.kinds import is_a, is_users_class
 from fineline.numpy_support import np
 from fineline.objects.carried_iterators import STANDING
+from fineline.objects.hook_order import guard_order
 from fineline.objects.iterator_stand_ins import ITERATOR_STAND_INS, KINDS
 from fineline.objects.type_info import (
     ABSENT,
@@ -246,7 +247,7 @@ def of_array(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | Non
 def of_hook_handle(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the handle of a hook that the segment has registered: only its methods are the same at each call."""
     hooks = interp.trace.mutations.hooks
-    if type(obj) is not RemovableHandle or not (obj in hooks.by_handle or (obj in hooks.of_modules and not _is_of_modules(f))):
+    if type(obj) is not RemovableHandle or not (obj in hooks.by_handle or (obj in hooks.of_modules and not is_of_modules(f.info.code))):
         return NEXT
     kind, method = type_info(interp.trace, RemovableHandle).look(interp.trace, name)
     if kind == METHOD:
@@ -292,13 +293,11 @@ def c_getattribute(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo
     raise GraphBreak(getattr, (obj, name), None, "FL431", f"reading .{name} of a {info.cls.__name__}, which reads attributes its own way")
 
 
-def _is_of_modules(f: Frame) -> bool:
-    """Returns whether a frame is one of PyTorch's own code of modules, which keeps the numbers of hooks to itself."""
-    return f.info.code.co_filename == module.__file__
-
-
-def _numbers_shown(obj: Any, name: str) -> GraphBreak:
-    return GraphBreak(getattr, (obj, name), None, "FL507", f".{name} of a {type(obj).__name__}, with the number of a hook that the graph registers")
+def _show_hooks(trace: SegmentTrace, obj: Any, name: str, found: Iterable[Any]) -> None:
+    """Breaks the graph where code other than PyTorch's reads a dict of hooks with one that the segment has registered: each call has another number."""
+    if any([trace.mutations.hooks.show(hooks) for hooks in found if type(hooks) is OrderedDict]):
+        text = f".{name} of a {type(obj).__name__}, with the number of a hook that the graph registers"
+        raise GraphBreak(getattr, (obj, name), None, "FL507", text)
 
 
 def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then: Delivery | None, fallback: Any) -> Loaded:
@@ -309,9 +308,8 @@ def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then
     d = dict_of(obj, info)
     if trace.namespaces.shadows is not None:
         trace.expose(d)
-    if trace.active and is_a(obj, nn.Module) and not _is_of_modules(f):
-        if any([trace.mutations.hooks.show(hooks) for hooks in d.values() if type(hooks) is OrderedDict]):
-            raise _numbers_shown(obj, name)
+    if trace.active and is_a(obj, nn.Module) and not is_of_modules(f.info.code):
+        _show_hooks(trace, obj, name, d.values())
     if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
         trace.made.add(d)
         trace.namespaces.owners[d] = obj
@@ -365,8 +363,11 @@ def in_instance(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, t
         elif type(value) is FakeTensor:
             # An operator may have given its result an inner tensor of an argument.
             value = interp.backing.outside(value)
-        if type(value) is OrderedDict and trace.active and not _is_of_modules(f) and trace.mutations.hooks.show(value):
-            raise _numbers_shown(obj, name)
+        if type(value) is OrderedDict and trace.active:
+            if not is_of_modules(f.info.code):
+                _show_hooks(trace, obj, name, (value,))
+            elif src is not None and (value or value in trace.containers.ordered):
+                guard_order(interp, d, src, value)
         if then is not None:
             return interp.finish(f, value, then)
         f.stack.append(value)

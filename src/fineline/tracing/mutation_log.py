@@ -166,7 +166,7 @@ class Registration:
 
 
 class ModuleHook:
-    """One handle of a hook on a module, with the dicts that hold the hook. It is made and removed in the segment."""
+    """One handle of a hook on a module, made in the segment, with the dicts that hold the hook."""
 
     __slots__ = ("called_at", "dicts", "handle")
 
@@ -178,21 +178,24 @@ class ModuleHook:
         """Returns whether the hook has not been removed."""
         return any([self.handle.id in hooks for hooks in self.dicts])
 
-    def outside(self, text: str) -> NotReconstructible:
-        """Returns the exception that makes the registration run eagerly, between two graphs."""
-        return NotReconstructible(text, self.called_at)
+    @property
+    def outside(self) -> NotReconstructible:
+        """The exception that makes the registration run eagerly, between two graphs."""
+        return NotReconstructible("a hook on a module, which has another number at each call", self.called_at)
 
 
 class HookLog:
     """The hooks of a segment, in the order in which the code has registered and removed them."""
 
-    __slots__ = ("_count", "_shown", "by_handle", "events", "of_modules")
+    __slots__ = ("_count", "_shown", "by_handle", "events", "of_modules", "taken_from")
 
     def __init__(self) -> None:
         # Registrations on tensors from before the segment, which the program repeats; True: the removal of one.
         self.events: list[tuple[Registration, bool]] = []
         self.by_handle: IdentityMap[Registration] = IdentityMap()
         self.of_modules: IdentityMap[ModuleHook] = IdentityMap()
+        # Dicts out of which handles from before the segment have taken their hooks.
+        self.taken_from = IdentitySet()
         # Dicts of hooks that the user's code has read.
         self._shown = IdentitySet()
         # The count of handles before the first one of the segment.
@@ -219,15 +222,17 @@ class HookLog:
         self._shown.add(hooks)
         return any([made.lasts and any([hooks is d for d in made.dicts]) for made in self.of_modules.values()])
 
+    def made_as(self, number: Any, hooks: Any) -> ModuleHook | None:
+        """Returns the hook with that number in a dict, if the segment has registered it."""
+        found = (made for made in self.of_modules.values() if made.handle.id == number and any([hooks is d for d in made.dicts]))
+        return next(found, None)
+
     def are_shown(self, dicts: Iterable[dict[int, Any]]) -> bool:
         """Returns whether the user's code has read one of the dicts: it may see the numbers of hooks there."""
         return any([d in self._shown for d in dicts])
 
     def check(self, writes: Callable[[], frozenset[Write]]) -> None:
-        """Raises `NotReconstructible` if what a hook in the graph reads has changed since its capture, or if a module still has a new hook."""
-        for hook in self.of_modules.values():
-            if hook.lasts:
-                raise hook.outside("a hook on a module, which has another number at each call")
+        """Raises `NotReconstructible` if what a hook in the graph reads has changed since its capture."""
         for made in self.by_handle.values():
             if made.reads is not None and made.reads.changed(writes()):
                 raise made.outside("a hook on a tensor, which reads what the code changes after it has registered the hook")
@@ -244,6 +249,7 @@ class HookLog:
         self.events.clear()
         self.by_handle.clear()
         self.of_modules.clear()
+        self.taken_from.clear()
         self._shown.clear()
 
 

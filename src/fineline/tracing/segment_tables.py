@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
-from fineline.identity import AddressMap, AddressSet, IdentityMap
+from fineline.identity import AddressMap, AddressSet, IdentityMap, IdentitySet
 from fineline.torch_facts.wrapper_subclasses import KnownParts
 
 
@@ -79,11 +79,13 @@ class Guarded(Protocol):
 class GuardedContainers:
     """The guards of one segment on containers as wholes, in addition to those on the items that the code has read."""
 
-    __slots__ = ("expanded", "keys", "lookups", "wrappers")
+    __slots__ = ("expanded", "keys", "lookups", "ordered", "wrappers")
 
     def __init__(self) -> None:
         # Containers whose whole contents are guarded; their sources keep them alive.
         self.expanded: Guarded = AddressSet()
+        # Dicts of hooks on modules in which the order of the numbers is guarded. Code that sees the numbers guards them.
+        self.ordered = IdentitySet()
         # Sets in which objects are looked up by identity. Each `Lookups` checks that it belongs to the set now at its address.
         self.lookups: AddressMap[Any] = AddressMap()
         # Dicts in which objects are looked up by identity; one `Keys` may serve several dicts.
@@ -98,6 +100,7 @@ class GuardedContainers:
 
     def clear(self) -> None:
         self.expanded.clear()
+        self.ordered.clear()
         self.lookups.clear()
         self.keys.clear()
         self.wrappers.clear()

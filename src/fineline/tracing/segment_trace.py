@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fineline.cpython.iterator_states import iterator_state
 from fineline.cpython.numpy_scalars import NUMBERS
+from fineline.frames.stub_frames import is_of_modules
 from fineline.fx.body_recorder import Part
 from fineline.fx.recorder import FX_CONSTANTS, TENSOR_TYPE, NotForGraph, Recorder
 from fineline.guards.facts import tensor_facts
@@ -472,7 +473,7 @@ class SegmentTrace:
 
     def read_key(self, d: dict, src: Source | None, key: Any, value: Any) -> Any:
         """Returns a value just read from dict ``d`` under ``key``."""
-        if src is None or d in self.containers.expanded:
+        if src is None or d in self.containers.expanded or (type(key) is int and self.is_ordered(d)):
             return value
         if d in self.mutations.written and self.mutations.is_dirty(d, key):
             return value
@@ -481,6 +482,8 @@ class SegmentTrace:
     def read_absent(self, d: dict, src: Source | None, key: Any) -> None:
         """Guards that ``key`` is absent from ``d``."""
         if src is None or d in self.containers.expanded or (d in self.mutations.written and self.mutations.is_dirty(d, key)):
+            return
+        if type(key) is int and self.is_ordered(d):
             return
         self.guards.check(src, "absent", key, (type(key), key) if is_a(key, (str, int, float)) else id(key))
 
@@ -512,11 +515,13 @@ class SegmentTrace:
             for it in list_iterators(obj):
                 self.expand(iterator_state(it)[1][0], deep, ordered, within)
             return
+        if self.mutations.hooks.of_modules and type(obj) is OrderedDict and not self._is_in_modules() and self.mutations.hooks.show(obj):
+            raise NotForGraph("a dict with the number of a hook that the graph registers")
         src = self.sources.get(obj)
         if src is not None and ordered and is_a(obj, (set, frozenset)) and len(obj) > 1:
             elements = tuple(self.mutations.before(obj))
             self.guards.check(src, "predicate", (SameOrder(elements), "gives its elements in the same order"), "order")
-        if src is None or obj in self.containers.expanded:
+        if src is None or obj in self.containers.expanded or self.is_ordered(obj):
             if deep:
                 self._expand_items(obj, within)
             return
@@ -562,6 +567,14 @@ class SegmentTrace:
         self.containers.expanded.add(obj)
         if deep:
             self._expand_items(obj, within)
+
+    def is_ordered(self, hooks: Any) -> bool:
+        """Returns whether this is a dict of hooks whose order is guarded, which is all that PyTorch's own code, which reads it now, can see."""
+        return hooks in self.containers.ordered and self._is_in_modules()
+
+    def _is_in_modules(self) -> bool:
+        frame = self.guards.interp.frame
+        return frame is not None and is_of_modules(frame.info.code)
 
     def _load_item(self, obj: Any, key: Any, v: Any, src: Source) -> None:
         """Loads an item of a container that C is about to read as a whole; a symbol replaces an item that varies in the container."""

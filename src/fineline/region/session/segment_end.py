@@ -13,6 +13,7 @@ from fineline.frames.graph_breaks import GraphBreak
 from fineline.frames.stub_frames import user_stack
 from fineline.interp.break_storms import STORM, frame_in_storm, leave
 from fineline.interp.interpreter import Interpreter
+from fineline.objects.hook_order import settle_numbers
 from fineline.region.entry_point import EntryPoint
 from fineline.region.interface import CapturingRegion
 from fineline.region.loop_merging import Way
@@ -53,6 +54,7 @@ class SegmentEnd:
 
     def write(self, name: str) -> None:
         """Writes the program. If it rebuilds an object of the snapshot itself, takes the snapshot again, with the object as a live value."""
+        settle_numbers(self._interp.trace, self._interp.frame)
         self.snapshot = self._ways.snapshot_at(self._graph_break, self._place)
         self._write(name)
         while found := self.snapshot.rebuilt.intersection(self.writer.rebuild.built):

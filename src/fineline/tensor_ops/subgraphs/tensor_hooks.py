@@ -25,9 +25,9 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.hook_node import register_hook
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
+from fineline.objects.hook_order import remove_earlier, remove_number
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies
-from fineline.tensor_ops.subgraphs.module_hooks import forget_hook
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.mutation_log import Reads, Registration
 from fineline.tracing.plain_values import PLAIN_TENSORS, is_value
@@ -260,7 +260,11 @@ def _remove(call: Call) -> Frame | None:
     trace, handle = call.trace, call.args[0] if call.args else None
     hook = trace.mutations.hooks.of_modules.get(handle) if trace.active else None
     if hook is not None and len(call.args) == 1 and not call.kwargs:
-        return call.instead(forget_hook, [hook.handle.id, hook.dicts])
+        remove_number(trace, hook.handle.id, hook.dicts)
+        return call.finish(None)
+    src = trace.sources.get(handle) if trace.active else None
+    if src is not None and len(call.args) == 1 and not call.kwargs and remove_earlier(call.interp, handle, src):
+        return call.finish(None)
     made = trace.mutations.hooks.by_handle.get(handle) if trace.active else None
     if made is None or len(call.args) > 1 or call.kwargs:
         return call.interpret() if trace.active else call.run_natively()
