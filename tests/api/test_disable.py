@@ -6,6 +6,7 @@ import gc
 import inspect
 import pickle
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -353,6 +354,33 @@ def test_what_the_steps_of_a_generator_call_is_captured(use) -> None:
 def test_marked_class_and_instance_not_recursive() -> None:
     net = fineline.disable(Net(), recursive=False)
     assert captured(lambda x: net(x.sin()).cos(), X) == ["sin", "linear", "cos"]
+
+
+class Calls(Net):
+    """A module whose call does more than its forward."""
+
+    def __call__(self, x):
+        return super().__call__(x) * 5
+
+
+def with_own_call_impl() -> Net:
+    net = Net()
+    net._call_impl = lambda x: net.forward(x) * 7
+    return net
+
+
+@pytest.mark.parametrize("make", [Net, Calls, with_own_call_impl])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_all_that_a_call_of_a_module_does_happens_without_its_frame(make, everywhere) -> None:
+    """Hooks on all modules, too, which are registered before a call."""
+    net, seen = fineline.disable(make(), recursive=False), []
+    fn = lambda x: net(x * 2)
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(3):
+        with nn.modules.module.register_module_forward_hook(lambda m, args, out: seen.append(type(m))) if everywhere else nullcontext():
+            assert torch.equal(compiled(X), fn(X))
+        assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+        seen.clear()
 
 
 def test_a_region_called_from_a_disabled_function_is_captured() -> None:

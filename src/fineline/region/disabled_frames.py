@@ -1,4 +1,7 @@
-"""``disable(recursive=False)``: a function's own frame runs in Python, and its callees are captured again."""
+"""Calls of functions whose own frames run in Python, and whose callees are captured again.
+
+These are functions under ``disable(recursive=False)``, and the ``apply`` of autograd functions that run eagerly at a graph break.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from fineline.builtins.calls import no_hooks
 from fineline.bytecode.code import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from fineline.codegen.escape import real_generator
 from fineline.frames.frame import InterpretedGenerator
@@ -25,7 +29,6 @@ from fineline.tracing.tracebacks import is_own
 
 _AWAITED = CO_COROUTINE | CO_ASYNC_GENERATOR
 _LATER = CO_GENERATOR | _AWAITED
-_NO_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 
 def _apply(fn, *args, **kwargs):  # type: ignore[no-untyped-def]  # captured
@@ -40,7 +43,10 @@ def _applying(code: types.CodeType) -> Any:
 
 
 class FrameRunner:
-    """Calls functions whose own frame is interpreted without capture; their Python callees become regions, kept here."""
+    """Calls functions whose own frame is interpreted without capture; their Python callees become regions, kept here.
+
+    Of an autograd function, the forward becomes a region.
+    """
 
     __name__ = "its own frame runs in Python"
 
@@ -62,14 +68,15 @@ class FrameRunner:
         target = wrapped(target)
         fn: Any = target
         values = list(args)
-        if is_a(fn, nn.Module) and not any(fn.__dict__.get(name) for name in _NO_HOOKS):
+        trace = SegmentTrace(self)
+        trace.active = False
+        if is_a(fn, nn.Module) and type(fn).__call__ is nn.Module.__call__ and no_hooks(trace, fn):
             fn = fn.forward
         if is_a(fn, types.MethodType):
             fn, values = fn.__func__, [fn.__self__, *values]
         if not is_a(fn, types.FunctionType) or fn.__code__.co_flags & _AWAITED:
             return target(*args, **kwargs)
-        interp = Interpreter(self.options, self.lessons, trace=SegmentTrace(self), call_out=functools.partial(self._call_out, fn.__code__))
-        interp.trace.active = False
+        interp = Interpreter(self.options, self.lessons, trace=trace, call_out=functools.partial(self._call_out, fn.__code__))
         try:
             interp.eager.frame = interp.push_function(None, fn, values, kwargs)
             result = interp.run()

@@ -402,7 +402,8 @@ class SegmentTrace:
             src = self.guards.pin(v, name)
             self.adopt(v, src)
             if is_users_class(type(v)) and not is_a(v, type) and v is not self.guards.interp.run_frame:
-                # The program keeps the object alive, but its ``__class__`` can be assigned. Another region has another of fineline's own.
+                # The program keeps the object alive, but its ``__class__`` can be assigned. In the place of fineline's own object, which calls
+                # functions for a region, the program of another region has another one.
                 self.guards.check(src, "type", type(v))
         elif src.op != "pin" and v not in self.classes.local:
             self.guards.check(src, "is", v)
