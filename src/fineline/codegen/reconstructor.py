@@ -185,7 +185,7 @@ class Reconstructor(ProgramText):
         return wrappers.added(v)
 
     def register_hooks(self) -> None:
-        """Writes the statements that register and remove hooks on tensors from before the segment, in their order, and make handles of others."""
+        """Writes the statements that make the handles of hooks on modules, and those that register and remove hooks on tensors, in their order."""
         for hook in self.trace.mutations.hooks.of_modules.values():
             if hook.lasts:
                 text = f"{self.constant(make_handle, 'make_handle')}({self.items(hook.dicts)})"

@@ -246,9 +246,9 @@ class ResidualWriter:
     def _key(self, w: Written, target: str, key: Any) -> str:
         """Returns the expression of a key in a dict; for the number of a hook, this is the one that the hook has in the call."""
         r, trace = self.rebuild, self.trace
-        if (made := trace.mutations.hooks.made_as(key, w.obj)) is not None:
+        if (made := trace.mutations.hooks.find(key, w.obj)) is not None:
             return f"{r.expr(made.handle)}.id"
-        if key in w.before and (w.obj in trace.containers.ordered or w.obj in trace.mutations.hooks.taken_from):
+        if key in w.before and (w.obj in trace.containers.ordered or w.obj in trace.mutations.hooks.holders):
             return f"{r.statement('numbers', f'[*{target}]', w)}[{[*w.before].index(key)}]"
         return r.expr(key)
 

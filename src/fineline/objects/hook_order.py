@@ -29,7 +29,7 @@ OF_CALLS = (
     *("_backward_hooks", "_backward_pre_hooks"),
 )
 _OF_ALL_MODULES = tuple([hooks for name, hooks in vars(module).items() if name.startswith("_global_") and type(hooks) is OrderedDict])
-PAIRS: type = type(iter(()))
+TUPLE_ITERATOR = type(iter(()))
 
 
 class Ranks:
@@ -114,10 +114,10 @@ def _are_plain(trace: SegmentTrace, dicts: Iterable[Any]) -> bool:
     return all([type(hooks) is OrderedDict and all([type(number) is int for number in trace.mutations.before(hooks)]) for hooks in dicts])
 
 
-def remove_earlier(interp: Interp, handle: RemovableHandle, src: Source) -> bool:
+def remove_existing(interp: Interp, handle: object, src: Source) -> bool:
     """Removes the hook of a handle from before the segment; returns False if this is no handle of a hook on the call of a module."""
     trace, fields = interp.trace, handle.__dict__
-    if fields in trace.mutations.written or not fields["extra_dict_ref"] or not _is_alone(interp):
+    if type(handle) is not RemovableHandle or fields in trace.mutations.written or not fields["extra_dict_ref"] or not _is_alone(interp):
         return False
     number, dicts, guards = fields["id"], HOLDERS_OF.__get__(handle), trace.guards
     if type(number) is not int or not _are_plain(trace, dicts):
@@ -127,7 +127,7 @@ def remove_earlier(interp: Interp, handle: RemovableHandle, src: Source) -> bool
     held = guards.access(src, "member", HOLDERS_OF, dicts)
     for n, hooks in enumerate(dicts):
         trace.load(hooks, guards.access(held, "index", n, hooks))
-        trace.mutations.hooks.taken_from.add(hooks)
+        trace.mutations.hooks.holders.add(hooks)
     remove_number(trace, number, dicts)
     return True
 
@@ -166,8 +166,9 @@ def _numbers_of(f: Frame) -> Iterator[int]:
             yield v
         elif type(v) is set:
             yield from [x for x in v if type(x) is int]
-        elif type(v) is PAIRS:
-            yield from [pair[0] for pair in copy.copy(v) if type(pair) is tuple and type(pair[0]) is int]
+        elif type(v) is TUPLE_ITERATOR:
+            pairs: Iterable[object] = copy.copy(v)
+            yield from [pair[0] for pair in pairs if type(pair) is tuple and type(pair[0]) is int]
 
 
 # -- what programs do --------------------------------------------------------------------------------------------------

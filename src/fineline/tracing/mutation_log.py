@@ -187,7 +187,7 @@ class ModuleHook:
 class HookLog:
     """The hooks of a segment, in the order in which the code has registered and removed them."""
 
-    __slots__ = ("_count", "_shown", "by_handle", "events", "of_modules", "taken_from")
+    __slots__ = ("_count", "_shown", "by_handle", "events", "holders", "of_modules")
 
     def __init__(self) -> None:
         # Registrations on tensors from before the segment, which the program repeats; True: the removal of one.
@@ -195,7 +195,7 @@ class HookLog:
         self.by_handle: IdentityMap[Registration] = IdentityMap()
         self.of_modules: IdentityMap[ModuleHook] = IdentityMap()
         # Dicts out of which handles from before the segment have taken their hooks.
-        self.taken_from = IdentitySet()
+        self.holders = IdentitySet()
         # Dicts of hooks that the user's code has read.
         self._shown = IdentitySet()
         # The count of handles before the first one of the segment.
@@ -222,7 +222,7 @@ class HookLog:
         self._shown.add(hooks)
         return any([made.lasts and any([hooks is d for d in made.dicts]) for made in self.of_modules.values()])
 
-    def made_as(self, number: Any, hooks: Any) -> ModuleHook | None:
+    def find(self, number: Any, hooks: Any) -> ModuleHook | None:
         """Returns the hook with that number in a dict, if the segment has registered it."""
         found = (made for made in self.of_modules.values() if made.handle.id == number and any([hooks is d for d in made.dicts]))
         return next(found, None)
@@ -249,7 +249,7 @@ class HookLog:
         self.events.clear()
         self.by_handle.clear()
         self.of_modules.clear()
-        self.taken_from.clear()
+        self.holders.clear()
         self._shown.clear()
 
 

@@ -25,7 +25,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.hook_node import register_hook
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
-from fineline.objects.hook_order import remove_earlier, remove_number
+from fineline.objects.hook_order import remove_existing, remove_number
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies
 from fineline.tracing.interp import Call, Handler, Interp
@@ -263,7 +263,7 @@ def _remove(call: Call) -> Frame | None:
         remove_number(trace, hook.handle.id, hook.dicts)
         return call.finish(None)
     src = trace.sources.get(handle) if trace.active else None
-    if src is not None and len(call.args) == 1 and not call.kwargs and remove_earlier(call.interp, handle, src):
+    if src is not None and len(call.args) == 1 and not call.kwargs and remove_existing(call.interp, handle, src):
         return call.finish(None)
     made = trace.mutations.hooks.by_handle.get(handle) if trace.active else None
     if made is None or len(call.args) > 1 or call.kwargs:
