@@ -2,7 +2,8 @@
 
 A handle takes its number from a count of the whole process: code that registers a hook before each call and removes it after the call finds
 another number each time. PyTorch's own code of modules asks only which hooks are the same in the dicts of one module. So these dicts are
-guarded by the ranks of the numbers in them (`SegmentTrace.is_ordered`). Other code that reads them guards the numbers themselves.
+guarded by the ranks of the numbers in them (`SegmentTrace.is_ordered`), after the numbers have varied. Other code that reads them guards the
+numbers themselves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fineline.frames.frame import Frame, stack
 from fineline.frames.stub_frames import is_of_modules
 from fineline.guards.source import Source
 from fineline.tracing.interp import Interp
+from fineline.tracing.lessons import Hooks
 from fineline.tracing.segment_trace import SegmentTrace
 
 # The dicts in which `nn.Module.__call__` finds hooks, and what it knows of these.
@@ -38,7 +40,7 @@ class Ranks:
     __name__ = "hooks"
     MEMBER_TEXTS = MappingProxyType({"": "the order of the hooks in {of}"})
 
-    def __get__(self, space: dict[str, Any], cls: type | None = None) -> tuple[tuple[int, ...], ...]:
+    def __get__(self, space: dict[str, Any], cls: type | None = None) -> Hooks:
         return ranks([space[name] for name in OF_CALLS])
 
 
@@ -78,7 +80,7 @@ class PlacesOf:
 RANKS, HOLDERS_OF, PLACES_OF = Ranks(), HoldersOf(), PlacesOf()
 
 
-def ranks(dicts: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+def ranks(dicts: Iterable[Iterable[int]]) -> Hooks:
     """Returns the numbers in each of the dicts, as their ranks in the order in which they are found."""
     found = dict[int, int]()
     return tuple([tuple([found.setdefault(number, len(found)) for number in hooks]) for hooks in dicts])
@@ -97,7 +99,11 @@ def guard_order(interp: Interp, space: dict[str, Any], src: Source, hooks: Order
         # Their numbers are guarded.
         trace.containers.ordered.discard(hooks)
         return
-    found = ranks([trace.mutations.before(d) for d in dicts])
+    numbers = tuple([tuple(trace.mutations.before(d)) for d in dicts])
+    found, made = ranks(numbers), any([number >= interp.varying.first_handle for held in numbers for number in held])
+    if not interp.lessons.hooks.ask(src.text(), numbers, found) and not made and hooks not in trace.containers.ordered:
+        # C checks the numbers, and Python the order.
+        return
     trace.guards.check(trace.guards.access(src, "member", RANKS, found), "eq", found)
     if hooks not in trace.containers.ordered:
         trace.containers.ordered.add(hooks)

@@ -16,6 +16,8 @@ from fineline.tracing.recreated_classes import LocalClasses
 Site = tuple[CodeType, int]
 # An instruction in one iteration of a loop, if each iteration has programs of its own; else the reference is None.
 IterationSite = tuple[weakref.ref[Any] | None, CodeType, int]
+# For each dict of the hooks on a module: their numbers, or the ranks of these.
+Hooks = tuple[tuple[int, ...], ...]
 # The most values that are noted for one instruction in one run.
 MOST_ASKED = 64
 
@@ -85,6 +87,21 @@ class NumberLessons:
         return new
 
 
+class HookLessons:
+    """The numbers of the hooks on modules in captures, by the user's expression for the module."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[Hooks, Hooks]] = {}
+        self._varying: set[str] = set()
+
+    def ask(self, of: str, numbers: Hooks, ranks: Hooks) -> bool:
+        """Returns whether hooks of the same ranks have had other numbers in an earlier capture; notes the numbers."""
+        known, self._newest[of] = self._newest.get(of), (numbers, ranks)
+        if known is not None and known[1] == ranks and known[0] != numbers:
+            self._varying.add(of)
+        return of in self._varying
+
+
 @dataclass
 class Lessons:
     """Facts that one capture adds and the next ones use. They only grow, until the region is reset."""
@@ -97,6 +114,7 @@ class Lessons:
     break_places: dict[CodeType, set[int]] = field(default_factory=dict)
     functions: FunctionLessons = field(default_factory=FunctionLessons)
     numbers: NumberLessons = field(default_factory=NumberLessons)
+    hooks: HookLessons = field(default_factory=HookLessons)
     graphs: GraphLimits = field(default_factory=GraphLimits)
     local_classes: LocalClasses = field(default_factory=LocalClasses)
     # Whether the code changes the default device: it is a function mode, which a capture then takes off as it does others.
@@ -107,8 +125,8 @@ class Lessons:
         self.graphs = self.graphs.and_also(limits)
 
     def of_alike(self) -> Lessons:
-        """Returns the lessons for a region with equal code, whose eager sites are separate."""
-        return replace(self, eager_sites=set(), linked={})
+        """Returns the lessons for a region with equal code, whose eager sites are separate, and whose modules have other hooks."""
+        return replace(self, eager_sites=set(), linked={}, hooks=HookLessons())
 
     def forget_sites(self) -> None:
         """Forgets the eager sites, the specialized texts and the broken contracts, because the region is reset."""

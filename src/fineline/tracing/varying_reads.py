@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
+from torch.utils.hooks import RemovableHandle
+
 from fineline.frames.frame import Frame
 from fineline.frames.stub_frames import is_own
 from fineline.guards.source import member_text
@@ -48,13 +50,15 @@ class Reader(Protocol):
 class VaryingReads:
     """Finds the places where a graph break is better, because the value that is read there differed in each of the earlier calls."""
 
-    __slots__ = ("few_keys", "iteration", "marker", "unsteady")
+    __slots__ = ("few_keys", "first_handle", "iteration", "marker", "unsteady")
 
     def __init__(self) -> None:
         # The iteration of a loop that this capture is for, if each iteration has programs of its own.
         self.iteration: weakref.ref[Any] | None = None
         # The number of different indices or keys at one place that get a program each.
         self.few_keys = FEW_KEYS
+        # Handles from this number on are made in this run: another one has other numbers for them.
+        self.first_handle = RemovableHandle.next_id
         # Identifies this run among others.
         self.marker = object()
         # The part of each container, by the text of its source, that has varied: its "length", "keys", "numbers" or "texts".
