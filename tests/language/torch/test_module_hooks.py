@@ -437,7 +437,8 @@ def test_hooks_that_stay_cost_little_at_each_call() -> None:
     """Their numbers are guarded, which C checks: nothing in Python is called."""
     net, _ = hooked()
     fn = lambda x: net(x)
-    fineline.compile(fn, backend="eager")(t(0))
+    compiled = fineline.compile(fn, backend="eager")
+    compiled(t(0))
     [region] = [region for region in fineline.api.regions() if region.fn is fn]
     assert [payload for op, _, _, payload in region.segments()[0].steps if op == "member" and type(payload).__module__.startswith("fineline.")] == []
 
