@@ -17,17 +17,17 @@ from torch import Tensor
 from torch._functorch import eager_transforms, predispatch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._device import DeviceContext
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map, tree_map_only
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.output_fixups import hides_class_of, overrides_only_functions
 from fineline.identity import IdentitySet
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.attribute_reads import replaces
 from fineline.objects.instances import TENSOR_NEW
-from fineline.objects.type_info import raw_lookup, type_info
+from fineline.objects.type_info import MISSING, raw_lookup, type_info
 from fineline.policy.selector import describe
 from fineline.tables import attributes
 from fineline.torch_facts.callables import TENSOR_ATTRS, classify_torch
@@ -74,18 +74,23 @@ def overridden(interp: Interp, values: Any) -> bool:
 def _may_override_guarded(interp: Interp, value: Any) -> bool:
     if type(value) in (list, tuple):
         return any([_may_override_guarded(interp, x) for x in value if type(x) not in (list, tuple)])
-    if type(value) in PLAIN_TENSORS or not is_a(value, Tensor):
+    if type(value) in PLAIN_TENSORS or not (is_a(value, Tensor) or is_users_class(type(value))):
         return False
-    if overrides(value):
-        return True
-    if interp.trace.active:
+    if interp.trace.active and not overrides(value):
         type_info(interp.trace, type(value)).look(interp.trace, "__torch_function__")
-    return False
+    return sees_operators(value)
+
+
+def sees_operators(value: Any) -> bool:
+    """Returns whether ``value`` is a tensor or another object whose class has a ``__torch_function__`` that sees operators."""
+    if is_a(value, Tensor):
+        return overrides(value)
+    return is_users_class(type(value)) and raw_lookup(type(value), "__torch_function__") is not MISSING
 
 
 def _may_override(value: Any) -> bool:
     # PyTorch looks no deeper either.
-    return any(map(overrides, value)) if type(value) in (list, tuple) else overrides(value)
+    return any(map(sees_operators, value)) if type(value) in (list, tuple) else sees_operators(value)
 
 
 def _in_an_instance(cls: type) -> bool:
@@ -253,7 +258,7 @@ def leave_mode() -> None:
 def without_implementation(modes: tuple, fn: Any, args: tuple, kwargs: dict | None) -> Any:
     """Makes a call for which no mode and no class has an implementation: PyTorch raises its error. They have been asked already."""
     silent_classes = _SilentClasses()
-    args, kwargs = tree_map_only(Tensor, silent_classes.tensor, args), tree_map_only(Tensor, silent_classes.tensor, kwargs or {})
+    args, kwargs = tree_map(silent_classes.argument, args), tree_map(silent_classes.argument, kwargs or {})
     for mode in modes:
         torch._C._push_on_torch_function_stack(_SilentMode(mode))
     try:
@@ -294,6 +299,14 @@ class _SilentClasses:
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return torch.empty(0).as_subclass(self._class(type(t)))
 
+    def argument(self, value: Any) -> Any:
+        """Returns what stands for an argument: one without an implementation if its class has one."""
+        if is_a(value, Tensor) or not sees_operators(value):
+            return self.tensor(value) if is_a(value, Tensor) else value
+        cls = type(value)
+        names = {name: getattr(cls, name) for name in ("__module__", "__qualname__")}
+        return type(cls.__name__, (), {**names, "__torch_function__": classmethod(lambda *call: NotImplemented)})()
+
     def _class(self, cls: type) -> type:
         if cls is Tensor or not issubclass(cls, Tensor):
             return cls
@@ -329,6 +342,12 @@ class SubclassBlock(OverrideBlock):
     """``torch._C.DisableTorchFunctionSubclass``: modes still see operators."""
 
     state = "SUBCLASSES_DISABLED"
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        if self.before == _ALL_DISABLED:
+            # It switches nothing on.
+            set_torch_function_state(self.before)
 
 
 class WholeBlock(OverrideBlock):
@@ -436,7 +455,7 @@ def _asks(call: Call) -> Frame | None:
     """Handles ``has_torch_function``, on the user's tensors: the class of a fake overrides nothing."""
     for a in call.args:
         for x in a if type(a) in (tuple, list) else (a,):
-            if overrides(x):
+            if sees_operators(x):
                 type_info(call.trace, type(x)).look(call.trace, "__torch_function__")
     if call.interp.nested.modes and call.trace.active:
         return call.finish(torch_function_state() != _ALL_DISABLED)
