@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import pickle
@@ -165,9 +166,26 @@ def _fill(call: Call) -> Frame | None:
     return call.instead(filled, call.args)
 
 
+def cached_attribute(self: functools.cached_property, instance: Any, owner: Any = None) -> Any:
+    """Returns what a ``cached_property`` gives, as Python computes it from 3.12 on: without a lock."""
+    values = instance.__dict__
+    if self.attrname not in values:
+        values[self.attrname] = self.func(instance)
+    return values[self.attrname]
+
+
+def _cached_attribute(call: Call) -> Frame | None:
+    own, instance, *_ = [*call.args, None, None]
+    locking = is_a(own, functools.cached_property) and type(own.attrname) is str and "lock" in vars(own)
+    if not call.trace.active or call.kwargs or not locking or instance is None or is_a(instance, type) or type(instance).__dictoffset__ == 0:
+        return call.interpret()
+    return call.instead(cached_attribute, call.args)
+
+
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
         masked_ops._combine_input_and_mask: _fill,
+        functools.cached_property.__get__: _cached_attribute,
         pickle.dumps: _pickled,
         re._compile: _pattern,  # type: ignore[attr-defined]
         re.Pattern.sub: _replaced,

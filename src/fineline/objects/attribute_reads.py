@@ -27,7 +27,7 @@ from fineline.cpython.protocols import method_of
 from fineline.frames.frame import NULL, Frame
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.frames.stub_frames import is_of_modules
-from fineline.kinds import is_a, is_users_class
+from fineline.kinds import is_a, is_users_class, is_wrapper_class
 from fineline.numpy_support import np
 from fineline.objects.carried_iterators import STANDING
 from fineline.objects.hook_order import guard_order
@@ -163,7 +163,8 @@ def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
 def of_tensor(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the attributes that every tensor has. Attributes stored on the tensor or its class are read as `object` reads them."""
     attr = TENSOR_ATTRS.get(name)
-    if attr is not None and replaces(type(obj), name):
+    if attr is not None and ((name == "__dict__" and not is_wrapper_class(type(obj))) or replaces(type(obj), name)):
+        # No ``__torch_function__`` sees that the dict of an object is read, which Python keeps.
         return NEXT
     if attr is None and name == "_spec" and is_distributed(obj) and obj not in interp.trace.sources:
         raise GraphBreak(getattr, (obj, name), None, "FL507", "._spec of a DTensor made in the captured code")
@@ -310,7 +311,7 @@ def own_dict(interp: Interp, f: Frame, obj: Any, name: str, info: TypeInfo, then
         trace.expose(d)
     if trace.active and is_a(obj, nn.Module) and not is_of_modules(f.info.code):
         _show_hooks(trace, obj, name, d.values())
-    if type(d) is dict and trace.dict_source(obj, d) is None and obj in trace.made:
+    if type(d) is dict and trace.dict_source(obj, d) is None and (obj in trace.made or is_a(obj, Tensor)):
         trace.made.add(d)
         trace.namespaces.owners[d] = obj
     return interp.finish(f, d, then)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fineline
-from tests.oracle import Program, Table, check
+from tests.oracle import Program, Table, check, t
 
 table = Table()
 
@@ -147,6 +147,80 @@ def cached_things() -> Any:
         return a.double + a.double, a.n
 
     return fn
+
+
+class Halved(torch.Tensor):
+    """A tensor with an attribute that is computed once."""
+
+    @functools.cached_property
+    def half(self) -> Any:
+        return self / 2
+
+    @functools.cached_property
+    def raising(self) -> Any:
+        raise ValueError("no value")
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.n = 0
+
+    @functools.cached_property
+    def value(self) -> Any:
+        self.n += 1
+        return self.n * 2
+
+    @functools.cached_property
+    def breaking(self) -> Any:
+        fineline.graph_break()
+        return self.n + 1
+
+
+class CountedMeta(type):
+    @functools.cached_property
+    def title(cls) -> str:
+        return cls.__name__
+
+
+class Slotted(metaclass=CountedMeta):
+    __slots__ = ("n",)
+
+    @functools.cached_property
+    def value(self) -> Any:
+        return 1
+
+
+@table.snippet(args=lambda place: (t(place).as_subclass(Halved),))
+def cached_property_of_a_tensor(x):
+    y = x + 1
+    return x.half + x.half, "half" in x.__dict__, y.half * 2, sorted(y.__dict__)
+
+
+@table.snippet(args=lambda place: (t(place), Counted()))
+def cached_property_of_an_argument(x, a):
+    return x * a.value + a.value, a.n
+
+
+@table.program(change={2: lambda state: state.__dict__.pop("value")}, recompiles=(1, 2))
+def cached_property_that_is_filled() -> Any:
+    state = Counted()
+    return lambda x: x * state.value, state
+
+
+@table.snippet(args=lambda place: (t(place), Counted()), breaks=True)
+def a_graph_break_in_a_cached_property(x, a):
+    return (x + 1) * a.breaking, a.breaking
+
+
+@table.snippet(min_graphs=0)
+def cached_property_that_raises(x):
+    found = [x + 1]
+    for read in (lambda: x.as_subclass(Halved).raising, lambda: Slotted().value, lambda: Slotted.title):
+        try:
+            found.append(read())
+        except (TypeError, ValueError) as e:
+            found.append(str(e))
+    return found
 
 
 @table.program()

@@ -76,7 +76,14 @@ def _by_its_setter(x: Any) -> Any:
     return x + 1
 
 
-SET = (_requires_grad, _data, _data_of_the_argument, _grad, _grad_twice, _own, _own_deleted, _refused, _of_another_type, _by_its_setter)
+def _in_its_dict(x: Any) -> Any:
+    x.__dict__["tag"] = 3
+    y = x + 1
+    y.__dict__.update(x.__dict__, other=[4])
+    return y, y.tag + x.tag, dict(vars(y)), "other" in x.__dict__, y.__dict__ is y.__dict__
+
+
+SET = (_in_its_dict, _requires_grad, _data, _data_of_the_argument, _grad, _grad_twice, _own, _own_deleted, _refused, _of_another_type, _by_its_setter)
 
 
 class Stubborn(Watching):
