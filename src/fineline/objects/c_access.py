@@ -192,7 +192,7 @@ def may_hash(trace: SegmentTrace, a: Any, among: Any = None) -> bool:
         return False
     if type(among) is set and among not in trace.sources:
         look_up(trace, a, among)
-    elif is_a(among, (dict, set, list)) and among not in trace.sources:
+    elif is_a(among, (dict, set, frozenset, list)) and among not in trace.sources:
         look_up_key(trace, a, among)
     elif type(among) not in (set, frozenset) or among not in trace.sources or is_a(a, Tensor):
         # The elements of a set from outside have guards; the caller guards that `a` differs from them (`guard_distinct_from`), but for

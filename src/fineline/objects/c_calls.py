@@ -287,8 +287,9 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
     if method and not spec.walks:
         return all([may_hash(trace, a, values[0] if is_a(values[0], (dict, set)) else None) for a in values[1:2]])
     # The names of keyword arguments are the keys.
-    # `guard_distinct` covers the comparison of sets with each other.
-    among: list | None = [] if spec.set_algebra else None
+    # `guard_distinct` covers the comparison of sets with each other, and of keys in a container that is made here.
+    outside = (method or spec.effect == "mutator") and values[0] in trace.sources
+    among: list | None = [] if spec.set_algebra or not outside else None
     return all([may_walk(trace, a) and (n >= positional or may_hash_keys(trace, a, among, spec.nested)) for n, a in enumerate(values)])
 
 

@@ -90,6 +90,16 @@ for how in MADE:
         register(kind, how)
 
 
+# Other tensors at each call, of which none is another: what decides is only which of them are the same.
+for how in MADE:
+
+    @table.program(args=lambda place: (t(place), [torch.ones(1) for n in range(3)]), recompiles=(), max_graphs=1, backward=False)
+    def of_other_tensors(how=how):
+        return lambda x, given: (x * len(MADE[how]([*given])), given[1] in MADE[how](given))
+
+    table.programs[-1].name += f"_{how}"
+
+
 @table.snippet(calls=4, args=lambda place: (t(place), [Equal(n) for n in GIVEN[place]]), breaks=True, recompiles=(1, 2, 3))
 def slices_of_objects(x, given):
     a, b, c = given
