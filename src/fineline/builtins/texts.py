@@ -26,7 +26,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_value
+from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_getter, is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
 
@@ -117,6 +117,9 @@ def _printed_by_c(trace: SegmentTrace, fn: Any, obj: Any) -> str | None:
     """
     t = type(obj)
     if t is types.BuiltinFunctionType and is_value(obj):
+        return str(fn(obj))
+    if is_getter(obj) and not is_users_class(obj.__self__.__objclass__):
+        # C's attributes last as long as the process.
         return str(fn(obj))
     if not _lasts(trace, obj) or (t is not types.FunctionType and not _has_no_text(trace, t, fn)):
         return None

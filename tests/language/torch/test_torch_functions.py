@@ -227,6 +227,21 @@ def module_that_gets_tensors_of_a_class():
     return lambda x: model(x.as_subclass(Kept)), model
 
 
+class Listing(Tensor):
+    seen: list[str] = []
+
+    @classmethod
+    def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.seen.append(getattr(fn, "__qualname__", str(fn)) + f" {fn}")
+        return super().__torch_function__(fn, types, args, kwargs or {})
+
+
+@table.snippet(args=of(Listing), max_graphs=1)
+def texts_of_the_functions(x):
+    Listing.seen.clear()
+    return (x * x.shape[0]).sin(), x.dtype, list(Listing.seen)
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Program, twin: str) -> None:
     check(program, twin)
