@@ -53,8 +53,8 @@ _STAND_INS: Mapping[tuple[str, str], Callable] = MappingProxyType(
         ("torch.distributions.distribution", "_all_true_or_runtime_assert"): all_true,
     }
 )
-# Functions that look up what they return for a tensor's type in a table of their library's, which the first call for a type fills.
-_FILLING = frozenset({("einops._backends", "get_backend")})
+# Functions that look up what they return, without an argument or for a tensor's type, in a table of their library's, which the first call fills.
+_FILLING = frozenset({("einops._backends", "get_backend"), ("torch.nested._internal.nested_tensor", "_nt_view_dummy")})
 NAMES = frozenset(name for _, name in (*_STAND_INS, *_FILLING))
 # A tensor whose type is all that these functions look at.
 _ANY_TENSOR = torch.empty(0)
@@ -73,7 +73,9 @@ def fills_table(fn: types.FunctionType) -> bool:
 def fill_table(call: Call) -> Frame | None:
     """Has the function fill its table before it is run through: the program is then the one of later calls, too."""
     interp, values = call.interp, call.values()
-    if call.trace.active and len(values) == 1 and is_a(values[0], Tensor) and interp.type_of(values[0]) is Tensor:
+    if call.trace.active and not values:
+        interp.native(call.fn, (), None)
+    elif call.trace.active and len(values) == 1 and is_a(values[0], Tensor) and interp.type_of(values[0]) is Tensor:
         interp.native(call.fn, (_ANY_TENSOR,), None)
     return call.interpret()
 

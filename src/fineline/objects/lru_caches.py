@@ -97,6 +97,9 @@ def call_cached(call: Call) -> Frame | None:
     for a in values:
         if not is_value(a):
             identify(trace, a)
+    if not values and str(getattr(wrapped, "__module__", None)).partition(".")[0] == "torch" and not _holds(entry, fn):
+        # PyTorch's own functions without arguments learn a fact of the process, or warn once: that may as well happen now.
+        fn()
     caller, held, again = fn, _holds(entry, fn), _made_before(trace, fn, entry)
     if not held:
         if entry.full or not (is_a(wrapped, types.FunctionType) and closed(wrapped)):

@@ -653,6 +653,9 @@ class SegmentTrace:
                 self._check_parts(a)
                 self.recorder.traits.hides_operators |= overrides
                 return self.node(a)
+            lacking = [name for name in ("__tensor_flatten__", "__tensor_unflatten__") if not callable(getattr(t, name, None))]
+            if lacking and t.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+                raise NotForGraph(f"a tensor of class {t.__name__}, which computes operators itself and has no {' and no '.join(lacking)}")
             raise NotForGraph(f"a tensor of class {t.__name__}, which overrides operators")
         if t is dict:
             self.expand(a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from itertools import accumulate
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import _symbolic_trace
+from torch.nested._internal import nested_tensor
 
+import fineline
 from tests.oracle import Program, Table, check, t
 
 table = Table()
@@ -192,6 +196,23 @@ def what_stands_for_the_lengths(x: Any) -> Any:
     return y * 2, told
 
 
+
+
+def test_the_first_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PyTorch keeps for all later ones is made at the capture, and the logger is asked once: neither is a graph break."""
+    monkeypatch.setattr(nested_tensor, "_dummy_instance", None)
+    for fn in vars(_symbolic_trace).values():
+        if hasattr(fn, "cache_clear") and not inspect.signature(fn).parameters:
+            fn.cache_clear()
+
+    def fn(values: Any, offsets: Any) -> Any:
+        return torch.nested.nested_tensor_from_jagged(values * 2, offsets).sin().values()
+
+    compiled = fineline.compile(fn, backend="eager")
+    for place in range(2):
+        assert torch.equal(compiled(*packed(place)), fn(*packed(place)))
+    report = fineline.report(compiled)
+    assert len(report.graphs) == 1 and not report.breaks
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

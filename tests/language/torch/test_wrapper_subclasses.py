@@ -807,6 +807,7 @@ def test_a_class_that_cannot_be_put_together_is_told() -> None:
         compiled(x)
     breaks = fineline.report(compiled).breaks
     assert breaks and {event.id for event in breaks} == {"FL504"} and all(["NoUnflatten" in event.reason for event in breaks])
+    assert all(["has no __tensor_unflatten__" in event.reason for event in breaks])
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
