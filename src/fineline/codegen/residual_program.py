@@ -53,7 +53,7 @@ from fineline.identity import IdentityMap
 from fineline.kinds import is_a, is_users_class
 from fineline.tensor_ops.refused_writes import guard_hidden_writes, lies_on_itself
 from fineline.torch_facts.function_modes import FunctionModesOff, put_on
-from fineline.torch_facts.wrapper_subclasses import is_jagged, is_wrapper, memory_of
+from fineline.torch_facts.wrapper_subclasses import is_jagged, is_wrapper
 from fineline.tracing.local_classes import guard_distinct_classes
 from fineline.tracing.mutation_log import EMPTY, Written, contents, own_dict
 from fineline.tracing.plain_values import is_value
@@ -557,7 +557,8 @@ class ResidualWriter:
         if self._memory is None:
             interp, mutated, data = self.trace.guards.interp, self.trace.recorder.writes.storages, self.trace.mutations.data
             memory, sources = interp.backing.memory, self.trace.sources
-            inner = [sources[x] for s in self._tensors() if is_wrapper(s.value) for x in memory_of(s.value)[1:]]
+            wrappers = self.trace.containers.wrappers
+            inner = [sources[x] for s in self._tensors() if is_wrapper(s.value) for x in wrappers.first_leaves(s.value)]
             self._memory = [(s, storage_of(s.value), storage_of(memory(interp, s.value)) in mutated or s.value in data) for s in (*self._tensors(), *inner)]
         return self._memory
 

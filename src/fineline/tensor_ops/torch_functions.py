@@ -344,10 +344,10 @@ class SubclassBlock(OverrideBlock):
     state = "SUBCLASSES_DISABLED"
 
     def __enter__(self) -> None:
-        super().__enter__()
-        if self.before == _ALL_DISABLED:
-            # It switches nothing on.
-            set_torch_function_state(self.before)
+        self.before = before = set_torch_function_state(self.state)
+        # It switches nothing on. A text, because the segment would guard a name.
+        if before == "ALL_DISABLED":
+            set_torch_function_state(before)
 
 
 class WholeBlock(OverrideBlock):

@@ -348,10 +348,23 @@ class KnownParts:
         found = self._known.get(t)
         return found is not None and found.tensor() is t
 
+    def first_leaves(self, t: Tensor) -> Iterator[Tensor]:
+        """Yields the tensors in whose memory ``t``, an input, lay when the segment first met it."""
+        known = self._known.get(t)
+        if known is None or known.tensor() is not t:
+            yield from leaves_of(t)
+            return
+        for ref in known.inner:
+            inner = ref()
+            if inner is not None:
+                yield from self.first_leaves(inner)
+
     def changed(self, t: Tensor, parts: Parts) -> bool:
-        """Returns whether ``t``, which is known, does not consist of the same parts any more."""
+        """Returns whether ``t``, which is known, does not consist of the same parts any more, at any depth."""
         known = self._known[t]
-        return not known.same(t) or [id(ref()) for ref in known.inner] != [id(x) for x in parts.tensors]
+        if not known.same(t) or [id(ref()) for ref in known.inner] != [id(x) for x in parts.tensors]:
+            return True
+        return any([is_wrapper(x) and x in self and self.changed(x, parts_of(x)) for x in parts.tensors])
 
     def added(self, t: Tensor) -> dict[str, Any]:
         """Returns the attributes of ``t``, which is known, that have been set since."""

@@ -267,6 +267,28 @@ def inner_tensor_replaced(x: Any) -> Any:
     return x * 2, y
 
 
+@table.snippet(args=twos(), breaks=True)
+def inner_tensor_written_and_replaced(x: Any) -> Any:
+    x.a.add_(1)
+    y = x * 2
+    x.a = x.a * 3
+    return x * 2, y, x.a.sum()
+
+
+@table.snippet(args=lambda place: (TwoTensor(two(place), two(place + 1)),), breaks=True)
+def inner_tensor_of_an_inner_one_written_and_replaced(x: Any) -> Any:
+    x.a.b.mul_(2)
+    y = x.sin()
+    x.a.b = x.a.b + 1
+    return y, x + 1
+
+
+@table.snippet(args=lambda place: (TwoTensor(two(place), two(place + 1)),), breaks=True)
+def inner_tensor_of_an_inner_one_replaced(x: Any) -> Any:
+    x.a.b = x.a.b + 1
+    return x + 1, x.a * 2
+
+
 @table.snippet(args=twos(), min_graphs=0, breaks=True)
 def inner_tensor_of_a_result_replaced(x: Any) -> Any:
     y = x + 1
