@@ -49,7 +49,7 @@ _NEVER_OVERRIDDEN = IdentitySet([Tensor.as_subclass, Tensor._make_subclass, *att
 # TorchScript's functions: no ``__torch_function__`` sees them, nor the operators inside.
 _COMPILED = (torch.jit.ScriptFunction, torch._C.ScriptMethod)
 # The usual types of operands: none has a ``__torch_function__`` that sees operators.
-_SILENT = PLAIN_TENSORS | {int, float, bool, str, type(None), torch.dtype, torch.device}
+_SILENT = PLAIN_TENSORS | {int, float, bool, str, type(None), torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool}
 # Functions that ask whether a class overrides operators.
 _ASKING = (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
 
