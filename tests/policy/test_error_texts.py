@@ -136,7 +136,7 @@ CASES = {
     "disabled by a mark": (run(calls_hidden, fullgraph=True), "FL103", "reads a file", "HIDDEN(x)", rf"disable\(.*helper\){RULE}: reads a file",
                            "Remove the rule or mark"),
     "disabled by torch": (run(calls_hidden_by_torch, fullgraph=True), "FL103", "helper is disabled", "HIDDEN_BY_TORCH(x)",
-                          rf"torch.compiler.disable{RULE}", "Remove the rule or mark"),
+                          rf"disable\(.*helper\){RULE}: torch.compiler.disable", "Remove the rule or mark"),
     "disabled by a file": (by_file, "FL103", "slow", "helper(x * 2)", r"disable\(.*helper\) at .*rules.toml:2: slow", "Remove the rule or mark"),
 }  # fmt: skip
 

@@ -153,3 +153,35 @@ def test_a_call_under_a_mark_of_pytorchs_is_the_users_function() -> None:
     told = fineline.explain(lambda x: kept_by_torch(x) * 2)(torch.ones(3))
     [call] = told.tree.children
     assert (call.name, call.file, call.children) == ("kept_by_torch", __file__, [])
+
+
+def test_pytorchs_own_marks_are_among_the_rules() -> None:
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = net(x)
+        optimizer.zero_grad()
+        return y.sin()
+
+    compiled = fineline.compile(step, backend="eager")
+    compiled(torch.ones(2, 2))
+    report = fineline.report(compiled)
+    [(rule, times)] = [(rule, times) for rule, times in report.rules.items() if rule.selector.text.endswith("Optimizer.zero_grad")]
+    assert times == 1 and str(rule) in [event.rule for event in report.breaks] and rule.reason == "torch.compiler.disable"
+
+
+def test_the_first_mark_of_the_process_counts_in_the_call_that_sets_it() -> None:
+    fineline.reset()
+
+    def mean(x: torch.Tensor) -> torch.Tensor:
+        return x.mean()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin() * 2
+        fineline.disable(mean)(y)
+        return y + 1
+
+    explanation = fineline.explain(step)(torch.ones(3))
+    assert [event.id for event in explanation.breaks] == ["FL411", "FL400"], explanation
+    assert "mean" not in "".join(graph.code for graph in explanation.graphs)

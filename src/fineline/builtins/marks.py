@@ -28,7 +28,8 @@ from fineline.policy.decide import Rules
 from fineline.policy.dim_marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fineline.policy.inline_rules import break_rule
 from fineline.policy.marks import MARKS, dynamo_kind, torch_mark
-from fineline.policy.rule import Rule
+from fineline.policy.rule import MARK, Rule
+from fineline.policy.selector import of_object
 from fineline.policy.stance import Stances
 from fineline.symbolic.arithmetic import settled
 from fineline.tensor_ops.collectives import collective
@@ -240,7 +241,13 @@ def dynamo_function(fn: types.FunctionType) -> Handler | None:
 
 def _disabled(call: Call) -> Frame | None:
     fn = call.fn
-    plain = fn
+    plain, rule = fn, _rule_of_torchs(fn)
+    if MARKS.is_without(rule):
+        known_code(call.trace, fn)
+        name = "__wrapped__" if fn.__code__.co_qualname == _TORCH_DISABLE else "_torchdynamo_orig_callable"
+        return call.callee().of(load_attr, call.interp, call.frame, fn, name)
+    if call.interp.fired is not None:
+        call.interp.fired[rule] += 1
     if fn.__code__.co_qualname != _TORCH_DISABLE:
         guard_mark(call.trace, fn)
     else:
@@ -254,10 +261,17 @@ def _disabled(call: Call) -> Frame | None:
         plain, given = call.interp.run_frame, [fn.__dict__.get("_torchdynamo_orig_callable", fn), *call.args]
         call.trace.pin(plain, fn.__qualname__)
     graph_break = GraphBreak(plain, tuple(given), call.kwargs, "FL400", f"{fn.__qualname__} is disabled")
-    original = inspect.unwrap(fn)
-    at = f" at {original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
-    graph_break.rule = f"torch.compiler.disable{at}"
+    graph_break.rule = str(rule)
     raise graph_break
+
+
+def _rule_of_torchs(fn: types.FunctionType) -> Rule:
+    """Returns PyTorch's own mark of a function as a rule, for reports."""
+    original = inspect.unwrap(fn)
+    place = f"{original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""
+    verb = "disable_frame" if torch_mark(fn) == "disable_frame" else "disable"
+    # Reports keep the rule: of the selector, only the text.
+    return Rule(verb, of_object(original)._replace(key=None), str(fn.__dict__.get("_torchdynamo_disable_msg") or "torch.compiler.disable"), place, None, MARK)
 
 
 def compiled_by_torch(call: Call) -> Frame | None:

@@ -486,6 +486,9 @@ class CaptureSession:
             interp.trace.active = False
             self.ended = True
             return
+        if interp.rules is None:
+            # The eager call may have set the first mark of the process.
+            interp.rules = rules_now(self.region.options.policy, interp.fired)
         self.entry_point = entry_point = way.entry_point
         entry_point.inform(bool(interp.tensors.known))
         interp.varying.unsteady = entry_point.varying.unsteady
