@@ -8,9 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fineline.api import check_callable, compile, compiled_region, with_storage
+from fineline.api import check_callable, compile, compiled_region, original, with_storage
 from fineline.errors import BadCaptures
 from fineline.import_thread import LateModule
+from fineline.region.compiled import Compiled
+from fineline.region.optimized_module import OptimizedModule
 from fineline.region.options import KNOWN, Options
 
 if TYPE_CHECKING:
@@ -51,9 +53,13 @@ def save(compiled: Callable, path: str | os.PathLike[str]) -> int:
 def load(path: str | os.PathLike[str], fn: Callable) -> Any:
     """Compiles a callable as the file says, and gives it the file's programs: calls that they fit are neither captured nor compiled.
 
+    Of a compiled callable, compiles the function or module that it was made from.
+
     Raises `BadCaptures` for a file that is damaged, of other versions, or of another callable, before anything of it runs.
     """
     check_callable(fn)
+    if isinstance(fn, (OptimizedModule, Compiled)):
+        fn = original(fn)
     where = Path(path)
     parts = file.read_file(where)
     try:

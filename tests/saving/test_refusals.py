@@ -254,3 +254,18 @@ def test_nothing_to_save(project: Project) -> None:
         assert not os.path.exists("step.captures")
         """)
     assert [line[:5] for line in out.splitlines()] == ["FL224", "FL224", "FL208", "FL224"], out
+
+
+def test_a_compiled_callable_stands_for_what_it_was_made_from(project: Project) -> None:
+    project.write(STEP + """
+        class Net(nn.Linear):
+            pass
+        """)
+    project.run("""
+        for fn in (step, Net(4, 4)):
+            compiled = fineline.compile(fn, backend="eager")
+            compiled(x)
+            fineline.save(compiled, "one.captures")
+            loaded = fineline.load("one.captures", compiled)
+            assert torch.equal(loaded(x), fn(x)) and kinds(loaded) == ["loaded"]
+        """)
