@@ -27,7 +27,7 @@ from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
 from fineline.objects.attribute_reads import replaces
 from fineline.objects.instances import TENSOR_NEW
-from fineline.objects.type_info import MISSING, raw_lookup, type_info
+from fineline.objects.type_info import raw_lookup, type_info
 from fineline.policy.selector import describe
 from fineline.tables import attributes
 from fineline.torch_facts.callables import TENSOR_ATTRS, classify_torch
@@ -55,9 +55,9 @@ _ASKING = (torch._C._has_torch_function, torch._C._has_torch_function_unary, tor
 
 
 def overrides(t: Any) -> bool:
-    """Returns whether ``t`` is a tensor whose class has a ``__torch_function__`` that sees operators. It does not ask whether that is switched off."""
+    """Returns whether the class of ``t``, a tensor or any object, has a ``__torch_function__`` that sees operators. It does not ask whether that is switched off."""
     cls = type(t)
-    return cls not in PLAIN_TENSORS and is_a(t, Tensor) and cls.__torch_function__ is not _DISABLED and not in_graphs(cls)
+    return cls not in PLAIN_TENSORS and getattr(cls, "__torch_function__", _DISABLED) is not _DISABLED and not in_graphs(cls)
 
 
 def overridden(interp: Interp, values: Any) -> bool:
@@ -76,21 +76,16 @@ def _may_override_guarded(interp: Interp, value: Any) -> bool:
         return any([_may_override_guarded(interp, x) for x in value if type(x) not in (list, tuple)])
     if type(value) in PLAIN_TENSORS or not (is_a(value, Tensor) or is_users_class(type(value))):
         return False
-    if interp.trace.active and not overrides(value):
+    if overrides(value):
+        return True
+    if interp.trace.active:
         type_info(interp.trace, type(value)).look(interp.trace, "__torch_function__")
-    return sees_operators(value)
-
-
-def sees_operators(value: Any) -> bool:
-    """Returns whether ``value`` is a tensor or another object whose class has a ``__torch_function__`` that sees operators."""
-    if is_a(value, Tensor):
-        return overrides(value)
-    return is_users_class(type(value)) and raw_lookup(type(value), "__torch_function__") is not MISSING
+    return False
 
 
 def _may_override(value: Any) -> bool:
     # PyTorch looks no deeper either.
-    return any(map(sees_operators, value)) if type(value) in (list, tuple) else sees_operators(value)
+    return any(map(overrides, value)) if type(value) in (list, tuple) else overrides(value)
 
 
 def _in_an_instance(cls: type) -> bool:
@@ -133,8 +128,12 @@ def _call_on_fakes(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> t
             return interp.trace.fresh([back(x) for x in value])
         return tuple(map(back, value)) if type(value) is tuple else {k: back(x) for k, x in value.items()} if type(value) is dict else value
 
+    def given(value: Any) -> Any:
+        # An object that overrides operators gets its call as it is, whatever it holds.
+        return tree_map_only(FakeTensor, stand_in, value, is_leaf=overrides)
+
     with torch._C._DisableTorchDispatch():
-        call = _call_of_override(fn, tree_map_only(FakeTensor, stand_in, args), tree_map_only(FakeTensor, stand_in, kwargs))
+        call = _call_of_override(fn, given(args), given(kwargs))
     return call if call is None or not plain else tuple(map(back, call))
 
 
@@ -258,7 +257,7 @@ def leave_mode() -> None:
 def without_implementation(modes: tuple, fn: Any, args: tuple, kwargs: dict | None) -> Any:
     """Makes a call for which no mode and no class has an implementation: PyTorch raises its error. They have been asked already."""
     silent_classes = _SilentClasses()
-    args, kwargs = tree_map(silent_classes.argument, args), tree_map(silent_classes.argument, kwargs or {})
+    args, kwargs = tree_map(silent_classes.instance, args, is_leaf=overrides), tree_map(silent_classes.instance, kwargs or {}, is_leaf=overrides)
     for mode in modes:
         torch._C._push_on_torch_function_stack(_SilentMode(mode))
     try:
@@ -270,7 +269,8 @@ def without_implementation(modes: tuple, fn: Any, args: tuple, kwargs: dict | No
 
 def silent(t: Tensor) -> Tensor:
     """Returns a tensor whose class has the name of that of ``t``, and implements nothing."""
-    return _SilentClasses().tensor(t)
+    found: Tensor = _SilentClasses().instance(t)
+    return found
 
 
 class _SilentMode:
@@ -292,27 +292,21 @@ class _SilentClasses:
     def __init__(self) -> None:
         self._classes: dict[type, type] = {}
 
-    def tensor(self, t: Tensor) -> Tensor:
+    def instance(self, t: Any) -> Any:
         if not overrides(t):
             return t
+        if not is_a(t, Tensor):
+            return object.__new__(self._class(type(t)))
         # The modes that are on do not see that a tensor is made.
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return torch.empty(0).as_subclass(self._class(type(t)))
 
-    def argument(self, value: Any) -> Any:
-        """Returns what stands for an argument: one without an implementation if its class has one."""
-        if is_a(value, Tensor) or not sees_operators(value):
-            return self.tensor(value) if is_a(value, Tensor) else value
-        cls = type(value)
-        names = {name: getattr(cls, name) for name in ("__module__", "__qualname__")}
-        return type(cls.__name__, (), {**names, "__torch_function__": classmethod(lambda *call: NotImplemented)})()
-
     def _class(self, cls: type) -> type:
-        if cls is Tensor or not issubclass(cls, Tensor):
+        if cls is Tensor or not hasattr(cls, "__torch_function__"):
             return cls
         if cls not in self._classes:
             names = {name: getattr(cls, name) for name in ("__module__", "__qualname__")}
-            bases = tuple([self._class(base) for base in cls.__bases__ if issubclass(base, Tensor)])
+            bases = tuple([self._class(base) for base in cls.__bases__ if hasattr(base, "__torch_function__")])
             self._classes[cls] = type(cls.__name__, bases, {**names, "__torch_function__": classmethod(lambda *call: NotImplemented)})
         return self._classes[cls]
 
@@ -455,7 +449,7 @@ def _asks(call: Call) -> Frame | None:
     """Handles ``has_torch_function``, on the user's tensors: the class of a fake overrides nothing."""
     for a in call.args:
         for x in a if type(a) in (tuple, list) else (a,):
-            if sees_operators(x):
+            if overrides(x):
                 type_info(call.trace, type(x)).look(call.trace, "__torch_function__")
     if call.interp.nested.modes and call.trace.active:
         return call.finish(torch_function_state() != _ALL_DISABLED)

@@ -194,6 +194,92 @@ def a_block_within_a_block(x):
     return z, inner, within, torch._C._is_torch_function_all_disabled(), mode.names
 
 
+class Pair:
+    """Holds two tensors; functions are applied to both."""
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b = a, b
+
+    @classmethod
+    def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if fn is torch.sub:
+            return NotImplemented
+        if fn is torch.stack:
+            return cls(torch.stack([p.a for p in args[0]], **(kwargs or {})), torch.stack([p.b for p in args[0]], **(kwargs or {})))
+        parts = [[getattr(v, name) if isinstance(v, cls) else v for v in args] for name in ("a", "b")]
+        return cls(*[fn(*part, **(kwargs or {})) for part in parts])
+
+    def both(self) -> tuple[Any, Any]:
+        return self.a, self.b
+
+
+def one(place: int) -> tuple[Any, ...]:
+    return (t(place), t(place + 1))
+
+
+@table.snippet(args=one)
+def pairs_beside_tensors(x, y):
+    return torch.add(x, Pair(x, y)).both(), torch.where(x > 0, Pair(x, y), y).both(), torch.nn.functional.softmax(Pair(x, y), 1).both()
+
+
+@table.snippet(args=one, min_graphs=0)
+def without_an_implementation(x, y):
+    told = []
+    for action in (lambda: torch.sub(Pair(x, y), 1), lambda: torch.sub(Pair(x, y), Pair(y, x)), lambda: torch.sub(x, Pair(x, y)), lambda: x - Pair(x, y)):
+        try:
+            action()
+        except TypeError as e:
+            told.append(str(e))
+    return x + 1, told
+
+
+@table.snippet(args=one)
+def functions_that_no_class_sees(x, y):
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            torch.sin(Pair(x, y))
+        except TypeError as e:
+            return x + 1, type(e).__name__, torch.overrides.has_torch_function((Pair(x, y),))
+
+
+@table.program(args=one)
+def pairs_held_outside():
+    held = Pair(t(5), t(6))
+
+    def fn(x, y):
+        return torch.add(held, x).both(), torch.stack([held, Pair(x, y)]).both()
+
+    return fn, held
+
+
+@table.program(args=one, breaks=True)
+def pairs_across_a_graph_break():
+    held = Pair(t(5), t(6))
+
+    def fn(x, y):
+        z = torch.add(held, x)
+        fineline.graph_break()
+        return torch.mul(z, held).both(), x + y
+
+    return fn, held
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_programs(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+def test_one_graph() -> None:
+    graphs = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        graphs.append([str(node.target) for node in gm.graph.nodes if node.op.startswith("call")])
+        return gm.forward
+
+    def fn(x: Tensor) -> Any:
+        return torch.stack([Pair(x, x * 2), Pair(x, x)]).a.sum()
+
+    x = t(1)
+    compiled = fineline.compile(fn, backend=backend, fullgraph=True)
+    assert torch.equal(compiled(x), fn(x)) and torch.equal(compiled(x), fn(x))
+    assert len(graphs) == 1
