@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from typing import Any
 
@@ -356,6 +357,59 @@ def sentinels_behind_a_graph_break(x):
     held = [missing, object()]
     graph_break()
     return x * held.index(missing), missing is held[0], held, type(missing)
+
+
+class Count(int):
+    pass
+
+
+class Mark(str):
+    pass
+
+
+class Switch(enum.Enum):
+    OFF = 0
+    ON = 1
+
+
+class Number(enum.IntEnum):
+    NONE = 0
+    SOME = 1
+
+
+class TestedValues:
+    count: Any = Count(2)
+    mark: Any = Mark("")
+    switch: Any = Switch.OFF
+    number: Any = Number.NONE
+
+
+def _without_truth(cls: type) -> None:
+    cls.__bool__ = lambda self: False  # type: ignore[attr-defined]
+
+
+CHANGES = {
+    1: lambda held: setattr(held, "count", Count(0)),
+    2: lambda held: setattr(held, "mark", Mark("a")),
+    3: lambda held: setattr(held, "number", Number.SOME),
+    4: lambda held: _without_truth(held.switch_class),
+}
+
+
+@table.program(calls=6, recompiles={1, 2, 3, 4}, change=CHANGES)
+def the_truth_of_values_of_other_classes():
+    held = TestedValues()
+    # A class of this program's, which the change may change.
+    held.switch_class = enum.Enum("OwnSwitch", "OFF ON")
+    held.switch = held.switch_class.OFF
+
+    def fn(x, default=Number.NONE):
+        told = [bool(held.count), not held.mark, held.switch and 1, held.number or 2, default or 3, Switch.OFF and 4]
+        if held.count:
+            x = x + 1
+        return x * 2 if held.number else x * 3, told
+
+    return fn, held
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

@@ -25,6 +25,7 @@ from fineline.objects import c_access, c_calls
 from fineline.objects.list_iterators import next_item
 from fineline.objects.type_info import MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.symbolic.arithmetic import FUNCTIONS, SYMBOLIC, decided, text_of
+from fineline.tracing.identity_guards import PLAIN_VALUE
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
 from fineline.tracing.segment_trace import SegmentTrace
@@ -135,6 +136,7 @@ def JUMP_FORWARD(interp: Interp, f: Frame, arg: int) -> None:
     f.ip = arg
 
 
+_PLAIN_BASES = tuple(PLAIN_VALUE)
 # Backward jumps without a tensor operator in between (about 0.2 s of interpretation) after which a loop is left to CPython.
 LONG_LOOP = 100_000
 
@@ -172,13 +174,18 @@ def truth(interp: Interp, f: Frame, v: Any, then: Delivery | None = None) -> Fra
         return interp.finish(f, bool(interp.tensors.known.numbers(v) if trace.active else v), then)
     if t in c_access.CONTAINERS:
         return Delivery(truth, then).of(length, interp, f, v)
-    if any([method is None or in_python(method) for method in (raw_lookup(t, "__bool__"), raw_lookup(t, "__len__"))]):
+    methods = [raw_lookup(t, "__bool__"), raw_lookup(t, "__len__")]
+    if any([method is None or in_python(method) for method in methods]):
         return interp.call(f, protocols.truth, [v], None, then)
     if trace.active and is_users_class(t):
         from_type(trace, t)
     if is_a(v, (list, dict, tuple, set, frozenset)):
         return Delivery(truth, then).of(length, interp, f, v)
-    if hasattr(t, "__bool__") or (hasattr(t, "__len__") and not is_a(v, type)):
+    if is_a(v, _PLAIN_BASES):
+        # Guards compare the plain value of an instance of a subclass, and members of enumerations by identity.
+        return interp.finish(f, bool(v), then)
+    # Not hasattr: the class of an enumeration's class has methods of these names.
+    if any([method is not MISSING for method in methods]):
         if (trace.active and v not in trace.made) or t not in c_calls.VIEWS:
             raise GraphBreak(bool, (v,), None, "FL412", f"the truth of a {t.__name__}")
         return interp.finish(f, bool(v), then)
