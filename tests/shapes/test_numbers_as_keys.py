@@ -212,3 +212,41 @@ def test_floats_behind_aot_autograd(name: str, dynamic: bool | None) -> None:
     for i in (2, 3, 4, 7, 12, 5, 6):
         x = torch.rand(i) + 0.5
         assert torch.equal(fast(x, i), FLOATS[name](x, i))
+
+
+class Rows:
+    """Items, and a test of what is among them, in Python."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __getitem__(self, key: Any) -> Any:
+        return None if key in (None, ...) else self.items[key] if key is not True else self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items = self.items * key + value
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(key * 2 > 3)
+
+
+def _written(rows: Rows, n: int) -> Any:
+    rows[n] = 1
+    return rows.items
+
+
+HALF = 0.5
+OF_OBJECTS: dict[str, Any] = {
+    "read": lambda x, n: Rows(x)[n % 3],
+    "written": lambda x, n: _written(Rows(x), n),
+    "asked": lambda x, n: n in Rows(x),
+    "ellipsis": lambda x, n: (n == ..., n != ..., n in (None, ...), n == slice(n), n != {n}),
+    "another_type": lambda x, n: (n is True, n is not HALF, n is ...),
+}
+
+
+@pytest.mark.parametrize("use", OF_OBJECTS)
+def test_methods_of_objects_get_numbers_that_vary(use: str, twin: str) -> None:
+    """The second capture serves all numbers."""
+    steps = [Step(place, lambda place: (t(place), VALUES[place])) for place in range(len(VALUES))]
+    check(Program(use, lambda: of_a_number(OF_OBJECTS[use]), steps, frozenset({1})), twin)

@@ -308,7 +308,9 @@ MAY_BE_RAGGED = frozenset({torch.SymInt, torch.Size})
 # Types whose ``==`` compares only with their own kind, and runs no code of other objects.
 _OWN_KIND = frozenset({int, float, complex, bool, str, bytes, type(None), types.BuiltinFunctionType})
 # No number equals one of these.
-NO_NUMBERS = frozenset({type(None), str, bytes, tuple, list, dict, torch.Size, torch.dtype, torch.device})
+NO_NUMBERS = frozenset(
+    {type(None), type(...), str, bytes, tuple, list, dict, set, frozenset, slice, range, torch.Size, torch.dtype, torch.device}
+)
 
 
 def COMPARE_OP(interp: Interp, f: Frame, arg: int) -> Frame | None:
@@ -411,8 +413,8 @@ def IS_OP(interp: Interp, f: Frame, arg: int) -> None:
     trace = interp.trace
     if trace.active:
         numbers = type(a) in NUMBERS and type(b) in NUMBERS
-        if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and (not numbers or is_own(f.info.code)):
-            # In a polyfill, ``is`` is only a shortcut before a comparison.
+        if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and (not numbers or is_own(f.info.code) or interp.type_of(a) is not interp.type_of(b)):
+            # In a polyfill, ``is`` is only a shortcut before a comparison. A number of one type is none of another type, as in ``i is True``.
             pass
         elif type(a) in VALUES or type(b) in VALUES or numbers:
             a, b = settled(a), settled(b)
@@ -451,7 +453,7 @@ def contains(interp: Interp, f: Frame, container: Any, item: Any, then: Delivery
         except NotForGraph as e:
             raise GraphBreak(_contains(then), (container, item), None, "FL413", str(e)) from None
         return interp.call(f, protocols.contains_item, [tuple(container), item], None, then)
-    if interp.backing.may_be_symbolic:
+    if interp.backing.may_be_symbolic and not in_python(raw_lookup(t, "__contains__")):
         item, container = settle_all(item), settle_all(container)
     if not trace.active:
         if python_method(trace, container, None, "__contains__", "__iter__"):

@@ -65,6 +65,10 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
             return subscript_of_class(interp, f, obj, key)
         f.stack.append(interp.native(operator.getitem, (obj, key), None))
         return None
+    if not is_a(obj, (Tensor, type)) and in_python(raw_lookup(t, "__getitem__")):
+        # The method gets a number as it is, symbol or not.
+        method = type_info(trace, t).look(trace, "__getitem__")[1]
+        return call_special(interp, f, method, obj, "__getitem__", key)
     if trace.deferred.numbers:
         key = symbol_for(trace, key) if trace.deferred.unsymbolic and is_a(obj, Tensor) else key
         trace.deferred.settle(key)
@@ -100,8 +104,6 @@ def binary_subscr(interp: Interp, f: Frame, obj: Any, key: Any) -> Frame | None:
         except NotForGraph as e:
             raise GraphBreak(operator.getitem, (obj, key), None, "FL413", str(e)) from None
     method = type_info(trace, t).look(trace, "__getitem__")[1]
-    if in_python(method):
-        return call_special(interp, f, method, obj, "__getitem__", key)
     if is_a(obj, dict) and method in BUILTIN_DICTS:
         if not c_access.may_hash(trace, key, obj):
             raise GraphBreak(operator.getitem, (obj, key), None, "FL412", "a key with its own __hash__ or __eq__")
