@@ -12,6 +12,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from torch import Tensor
+
 from fineline.bytecode.code import CO_OPTIMIZED
 from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
@@ -23,7 +25,7 @@ from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
 from fineline.objects.attribute_reads import load_attr
 from fineline.objects.c_argument_errors import refused
-from fineline.tracing.identity_guards import shown_by
+from fineline.tracing.identity_guards import REFERENT, guard_reference, same_target, shown_by
 from fineline.tracing.interp import Call, Handler, Interp
 from fineline.tracing.lessons import EagerFunction
 from fineline.tracing.mutation_log import EMPTY, contents
@@ -34,7 +36,6 @@ from fineline.tracing.tracebacks import entry_of_now, handling_frame, traceback_
 _READERS = (sorted, list, tuple, set, frozenset, dict, len)
 # Whether the namespaces of ``eval`` and ``exec`` may be given by keyword, as from Python 3.13 on.
 _NAMED = not str(getattr(eval, "__text_signature__", "/)")).endswith("/)")
-REFERENT = weakref.ref.__call__
 # The attributes of frames that do not depend on what runs later, and those that the interpreter follows.
 _OF_RUNNING = frozenset({"f_back", "f_code", "f_globals", "f_lasti", "f_lineno"})
 
@@ -312,25 +313,24 @@ def _call_weakref(call: Call) -> Frame | None:
         # Only the call itself can find out whether the object is still alive then.
         raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference made here")
     if src is not None and trace.active:
-        trace.guards.check(src, "predicate", (partial(_same_target, ref if obj is not None else None), "refers to the same object"), "target")
+        trace.guards.check(src, "predicate", (partial(same_target, ref if obj is not None else None), "refers to the same object"), "target")
         if obj is not None and obj not in trace.sources and obj not in trace.made:
             raise GraphBreak(REFERENT, (ref,), None, "FL410", "a weak reference to an object that is reached in no other way")
     return call.finish(obj)
 
 
 def _refer(call: Call) -> Frame | None:
-    """Handles ``weakref.ref`` of an existing object without another weak reference, which CPython would return again."""
+    """Handles ``weakref.ref`` of an existing object: CPython returns the one without a callback that there is, and so do programs."""
     trace, args = call.trace, call.args
     plain = len(args) == 1 and not call.kwargs and args[0] in trace.sources and type(args[0]).__weakrefoffset__ != 0
-    if trace.active and plain and (is_a(args[0], dict) or c_access.hashable(args[0])):
-        known = [ref for ref in weakref.getweakrefs(args[0]) if type(ref) is weakref.ref and ref.__callback__ is None]
-        if not known or known[0] in trace.made:
-            return call.finish(trace.fresh(weakref.ref(args[0])))
+    if trace.active and plain and (is_a(args[0], (dict, Tensor)) or c_access.hashable(args[0])):
+        ref = weakref.ref(args[0])
+        src = trace.sources.get(ref)
+        if src is None:
+            return call.finish(trace.fresh(ref))
+        guard_reference(trace, ref, src)
+        return call.finish(ref)
     return c_calls.call_c(call)
-
-
-def _same_target(ref: Any, other: Any) -> bool:
-    return REFERENT(other) is (None if ref is None else REFERENT(ref))
 
 
 def _signature(call: Call) -> Frame | None:

@@ -44,6 +44,7 @@ from fineline.tracing.recreated_classes import CLASS_MRO
 
 OBJECT_EQ = object.__eq__
 F_CODE = FunctionType.__dict__["__code__"]
+REFERENT = weakref.ref.__call__
 METHOD = (MethodType.__dict__["__self__"], MethodType.__dict__["__func__"])
 BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 ARGUMENTS = BaseException.__dict__["args"]
@@ -103,7 +104,7 @@ def parts(trace: GuardedTrace, obj: Any) -> tuple:
     """
     t = type(obj)
     if t is weakref.ref and obj not in trace.sources:
-        return (weakref.ref.__call__(obj),)
+        return (REFERENT(obj),)
     if t is MethodType:
         bound = tuple([d.__get__(obj, t) for d in METHOD])
         src = trace.sources.get(obj)
@@ -122,8 +123,27 @@ def guard_identity(trace: GuardedTrace, a: Any, b: Any) -> None:
     if a is b:
         return
     sa, sb = trace.sources.get(a), trace.sources.get(b)
+    if type(a) is type(b) is weakref.ref and (sa is None) is not (sb is None):
+        # The one made by the code is the other one in a call in which that refers to the same object.
+        src, ref = (sa, a) if sb is None else (sb, b)
+        assert src is not None
+        guard_reference(trace, ref, src)
     if sa is not None and sb is not None and type(a) is type(b):
         trace.guards.distinct((sb, sa))
+
+
+def guard_reference(trace: GuardedTrace, ref: weakref.ref, src: Source) -> None:
+    """Guards which object ``ref`` refers to, and whether it has a callback: an object has one plain reference without a callback at most."""
+    trace.guards.check(src, "predicate", (partial(same_target, ref if REFERENT(ref) is not None else None), "refers to the same object"), "target")
+    trace.guards.check(src, "predicate", (partial(_has_callback, ref.__callback__ is not None), "has a callback, or none"), "callback")
+
+
+def same_target(ref: Any, other: Any) -> bool:
+    return REFERENT(other) is (None if ref is None else REFERENT(ref))
+
+
+def _has_callback(answer: bool, ref: weakref.ref) -> bool:
+    return (ref.__callback__ is not None) is answer
 
 
 def guard_distinct(trace: GuardedTrace, values: Any, hashed: bool = False) -> None:

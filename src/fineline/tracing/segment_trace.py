@@ -6,6 +6,7 @@ import enum
 import functools
 import operator
 import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any
@@ -52,6 +53,7 @@ from fineline.tracing.identity_guards import (
     SameBytes,
     SameOrder,
     guard_arguments,
+    guard_reference,
     has_hidden_state,
     identify,
     list_iterators,
@@ -147,6 +149,11 @@ class SegmentTrace:
                     self.deferred.put_off(v, src)
                     return v
             guards.check(src, "eq", v)
+            return v
+        if t is weakref.ref and v in self.made:
+            # The code has called weakref.ref too, which returns the same object.
+            self.check_type(src, t)
+            guard_reference(self, v, src)
             return v
         if (known := self.sources.get(v)) is not None:
             if known is not src:

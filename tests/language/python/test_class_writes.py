@@ -352,7 +352,7 @@ def a_weak_reference_over_a_break():
     return fn, thing
 
 
-@table.program(breaks=True, recompiles=(1, 2))
+@table.program()
 def a_weak_reference_that_was_there():
     target = OrderedDict(a=1)
     ref = weakref.ref(target)
@@ -361,6 +361,66 @@ def a_weak_reference_that_was_there():
         return x + 1, weakref.ref(target) is ref
 
     return fn, (target, ref)
+
+
+class Kept:
+    ref: Any = None
+    other: Any = None
+
+
+def _refer_again(state: Any) -> None:
+    target, kept = state
+    kept.ref = weakref.ref(target)
+
+
+def _refer_with_a_callback(state: Any) -> None:
+    target, kept = state
+    kept.ref = weakref.ref(target, print)
+
+
+def _forget(state: Any) -> None:
+    state[1].ref = None
+
+
+@table.program(calls=6, recompiles=(1, 3, 4, 5), change={1: _refer_again, 3: _refer_with_a_callback, 4: _refer_again, 5: _forget})
+def a_weak_reference_that_comes_and_goes():
+    target, kept = Kept(), Kept()
+
+    def fn(x):
+        mine = weakref.ref(target)
+        return x + 1, mine is kept.ref, mine is weakref.ref(target), kept.ref is not None
+
+    return fn, (target, kept)
+
+
+def _refer_to_the_target(state: Any) -> None:
+    target, other, kept = state
+    kept.ref = weakref.ref(target)
+
+
+@table.program(calls=4, recompiles=(2,), change={2: _refer_to_the_target})
+def a_weak_reference_beside_one_to_another_object():
+    target, other, kept = Kept(), Kept(), Kept()
+    kept.ref = weakref.ref(other)
+
+    def fn(x):
+        return x + 1, weakref.ref(target) is kept.ref
+
+    return fn, (target, other, kept)
+
+
+@table.program(args=lambda place: (t(place),), grad=True, recompiles=(1,))
+def weak_references_to_tensors():
+    weight, state = nn.Parameter(t(9)), Kept()
+
+    def fn(x):
+        weight.own = weakref.ref(weight)
+        y = x * weight
+        y.source = weakref.ref(weight)
+        state.ref = weakref.ref(x)
+        return y, y.source is weight.own
+
+    return fn, weight
 
 
 @table.program(options=FULL, calls=4, recompiles=(1, 2, 3), change={1: lambda state: setattr(state[1], "n", 5), 2: lambda state: delattr(state[1], "n")})
