@@ -23,6 +23,7 @@ from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.guards.source import Source
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.objects import c_access, c_calls
 from fineline.objects.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.objects.deferred_texts import given
@@ -83,6 +84,10 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         return interp.finish(f, it, then)
     if is_a(obj, enum.EnumMeta) and obj not in trace.classes.local:
         return interp.finish(f, iter(list(obj)), then)
+    if t is np.ndarray and (rows := interp.tensors.array_items(interp, obj)) is not None:
+        it = iter(rows)
+        trace.made.add(it)
+        return interp.finish(f, it, then)
     info = type_info(trace, t)
     kind, method = info.look(trace, "__iter__")
     if in_python(method):

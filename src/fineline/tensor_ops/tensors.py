@@ -401,6 +401,10 @@ class TensorOps:
         """Returns the length of an array of the graph, which may be a symbol."""
         return array_calls.length(interp, a)
 
+    def array_items(self, interp: Interp, a: Any) -> list | None:
+        """Returns the items of an array over which code iterates; None if only eager code knows them."""
+        return array_calls.items(interp, a)
+
     def type_of_array(self, interp: Interp, a: Any) -> type:
         """Returns the class of an array, or of the scalar for which it stands."""
         return type_of(interp, a)

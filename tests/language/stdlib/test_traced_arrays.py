@@ -466,6 +466,57 @@ def under_autocast(x):
     return a.dtype, a, b
 
 
+@table.snippet(max_graphs=1, args=one, twins=TWINS, tolerance=ROUNDED)
+def rows_of_arrays(x):
+    a = x.numpy().copy()
+    for i, row in enumerate(a):
+        row *= i
+        a[0] += 1
+    first, second, third = a
+    return a, first + second, [r.sum() for r in a[:, 1:]], [len(r) for r in a], [*zip(a, a, strict=True)][0][1] + third
+
+
+@table.program(max_graphs=1, args=lambda k: (np.arange(12.0).reshape(3, 4) + k,), twins=TWINS, tolerance=ROUNDED)
+def rows_of_arrays_from_outside():
+    def fn(a):
+        return [np.tanh(r) for r in a], [int(k) for k in np.arange(3)], [r + a[0] for r in np.eye(4)]
+
+    return fn
+
+
+@table.snippet(breaks=True, args=one, twins=BROKEN, tolerance=ROUNDED)
+def numbers_of_rows(x):
+    a = x.numpy()
+    return [n + 1 for n in a[0]], [n for n in a[1]], [r for r in a]
+
+
+@table.snippet(max_graphs=1, args=one, twins=TWINS, tolerance=ROUNDED)
+def lists_as_indices(x):
+    a = x.numpy()
+    turned = a[:, [1, 0, 2]]
+    turned[0, 0] = 9
+    found = a[[0, 2]], turned, a[[2, 1], [0, 3]], a[[0, 1], 1:3], a[[-1]], a[[[0, 1], [1, 0]]], a[1, [0, 1]]
+    return [(b, b.shape, b.sum()) for b in found], turned.T + 1
+
+
+def _longer(held: Any) -> None:
+    held["at"].append(0)
+
+
+def _other(held: Any) -> None:
+    held["at"][0] = 2
+
+
+@table.program(args=one, twins=TWINS, calls=4, recompiles={1, 2}, change={1: _longer, 2: _other})
+def a_list_that_changes_as_an_index():
+    held = {"at": [0, 1]}
+
+    def fn(x):
+        return x.numpy()[held["at"]] * 2
+
+    return fn, held
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_traced_arrays(program: Program, twin: str) -> None:
     check(program, twin)

@@ -22,6 +22,7 @@ from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.numpy_support import np
 from fineline.objects import c_calls
+from fineline.symbolic.arithmetic import settled
 from fineline.tables import attributes
 from fineline.tensor_ops.arrays import samples, traced
 from fineline.tensor_ops.arrays.arguments import arrays_in, check_arguments, check_number
@@ -116,7 +117,15 @@ def _copy(interp: Interp, answer: Any, result: Tensor) -> Tensor:
     """Returns a copy with the strides of NumPy's answer."""
     kwargs = {"memory_format": torch.contiguous_format} if is_a(answer, np.generic) or answer.flags.c_contiguous else None
     copy: Tensor = interp.tensors.operator(interp, Tensor.clone, [result], kwargs, True)
-    if not is_a(answer, np.generic) and not samples.strides_agree(answer, samples.layout(interp.backing.memory(interp, copy))[1]):
+    if is_a(answer, np.generic) or samples.strides_agree(answer, samples.layout(interp.backing.memory(interp, copy))[1]):
+        return copy
+    # Such as `a[:, [1, 0]]`: contiguous, with its dimensions in another order.
+    order = sorted(range(answer.ndim), key=lambda dim: -int(answer.strides[dim]))
+    turned = interp.tensors.operator(interp, Tensor.permute, [result, order], None, True)
+    turned = interp.tensors.operator(interp, Tensor.clone, [turned], {"memory_format": torch.contiguous_format}, True)
+    back = [order.index(dim) for dim in range(answer.ndim)]
+    copy = interp.tensors.operator(interp, Tensor.permute, [turned, back], None, True)
+    if not samples.strides_agree(answer, samples.layout(interp.backing.memory(interp, copy))[1]):
         raise NotTraced("gives an array with other strides in PyTorch")
     return copy
 
@@ -260,6 +269,7 @@ def _get_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     found = interp.tensors.arrays.traced.get(a)
     if found is not None and found.scalar:
         raise NotTraced("of a scalar")
+    key = _of_arrays(interp, key)
     like = Samples(interp)
     sample, given = like.like(a), like.like(key)
     _check_key(interp, key, False, False)
@@ -291,6 +301,22 @@ def _check_key(interp: Interp, key: Any, written: bool, many: bool) -> None:
             raise NotTraced(f"has a {type(part).__name__} as an index")
 
 
+def _of_arrays(interp: Interp, key: Any) -> Any:
+    """Returns an index with arrays in place of lists of ints, as NumPy takes them."""
+    if type(key) is tuple:
+        return tuple([_of_arrays(interp, part) for part in key])
+    if type(key) is not list or not _are_ints(key):
+        return key
+    interp.trace.expand(key)
+    array = np.array(key)
+    interp.tensors.arrays.made(interp.trace, array)
+    return array
+
+
+def _are_ints(key: list) -> bool:
+    return bool(key) and all([_are_ints(part) if type(part) is list else type(part) is int for part in key])
+
+
 def _key(interp: Interp, key: Any) -> Any:
     if type(key) is tuple:
         return tuple([_key(interp, part) for part in key])
@@ -308,6 +334,25 @@ def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
     if found is not None:
         f.stack.append(found[0])
     return found is not None
+
+
+def items(interp: Interp, a: Any) -> list | None:
+    """Returns the items of an array over which code iterates, if the graph or constants hold them; those of one dimension are numbers, which are read."""
+    trace_it = is_traced(interp, a) or is_array(interp, a)
+    if a.ndim == 0 or (trace_it and (a.ndim == 1 or not may_trace(interp))):
+        return None
+    found = []
+    try:
+        n = settled(length(interp, a)) if trace_it else len(a)
+        for i in range(n):
+            args = (a, i)
+            item = _attempt(interp, operator.getitem, args, {}, _get_item) if trace_it else computed(interp, operator.getitem, args, None)
+            if item is None:
+                return None
+            found.append(item[0])
+    except GraphBreak:
+        return None
+    return found
 
 
 def write_item(interp: Interp, a: Any, key: Any, value: Any) -> bool:
