@@ -151,10 +151,7 @@ class SegmentTrace:
             guards.check(src, "eq", v)
             return v
         if t is weakref.ref and v in self.made:
-            # The code has called weakref.ref too, which returns the same object.
-            self.check_type(src, t)
-            guard_reference(self, v, src)
-            return v
+            return self._load_reference(v, src)
         if (known := self.sources.get(v)) is not None:
             if known is not src:
                 guards.check(src, "same", known.reg)
@@ -197,6 +194,12 @@ class SegmentTrace:
         elif t in GETTERS:
             guards.check(src, "is", v)
         return v
+
+    def _load_reference(self, ref: weakref.ref, src: Source) -> weakref.ref:
+        """Guards a weak reference that the code has made too: ``weakref.ref`` returns the same object."""
+        self.check_type(src, type(ref))
+        guard_reference(self, ref, src)
+        return ref
 
     def _guard_tensor(self, tensor: Tensor, src: Source) -> None:
         facts = tensor_facts(tensor) if self.symbols is None else self.symbols.facts(tensor, src)
