@@ -104,3 +104,20 @@ def test_a_backend_without_it_gets_the_graph(fn: Callable) -> None:
     compiled = fineline.compile(fn, backend=backend)
     same(fn, compiled)
     assert len(runs) == 2 and not [e for e in fineline.report(compiled).events if e.kind == "eager"]
+
+
+def exchanged(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    held = x.data
+    x.data = y
+    x.add_(1)
+    return held.sum() + x
+
+
+@pytest.mark.parametrize("backend", [simplified, when_it_runs, aot_autograd(fw_compiler=boxed), compile_fx, finelines], ids=lambda b: b.__name__)
+def test_data_that_is_set_and_written_into(backend: Callable) -> None:
+    compiled = fineline.compile(exchanged, backend=backend, fullgraph=True)
+    for i in range(3):
+        x, other = torch.arange(3.0) + i, torch.arange(3.0) + i
+        got, expected = compiled(x), exchanged(other)
+        assert torch.equal(got, expected) and torch.equal(x, other)

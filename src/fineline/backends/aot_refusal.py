@@ -13,6 +13,9 @@ from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
 
+# Parts of AOTAutograd's own errors: where it compiles a function and no module, it raises them before it tells the tracing context.
+_ERRORS = "Encountered a set_ on a graph input", "cannot mutate tensors with frozen storage"
+
 
 class BeyondAOT(RuntimeError):
     """Raised where AOTAutograd begins to compile a graph that it would get wrong. Its text is the reason."""
@@ -48,7 +51,9 @@ def kept_from_aot(compiled: Callable, gm: GraphModule, reason: str) -> Callable:
         try:
             with aot_refused(reason):
                 return chosen(*inputs)
-        except BeyondAOT:
+        except (BeyondAOT, AssertionError, RuntimeError) as error:
+            if not isinstance(error, BeyondAOT) and not any([text in str(error) for text in _ERRORS]):
+                raise
             chosen = as_it_is(gm)
             return chosen(*inputs)
 

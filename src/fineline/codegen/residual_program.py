@@ -363,7 +363,10 @@ class ResidualWriter:
         kept = self._kept(outputs) if shown else []
         recorder.graph.create_node("output", "output", ((*outputs, *kept),), {}, "output")
         parts, traits = recorder.nested.attributes(), recorder.traits
-        return graph_module(recorder.graph, f"Graph_{self.name}", parts, traits.reads_numbers, self.rebuild.outputs.beyond_aot)
+        beyond_aot = self.rebuild.outputs.beyond_aot
+        if self.trace.mutations.data and (self._shares_what_it_writes() or self._shares_data() or _saves_data(self.trace)):
+            beyond_aot = "it sets the .data of an input in a way that AOTAutograd refuses or mistakes"
+        return graph_module(recorder.graph, f"Graph_{self.name}", parts, traits.reads_numbers, beyond_aot)
 
     def _compiled_graph(self, compile_graph: Callable, gm: CapturedGraph, shown: bool, now: AmbientFacts) -> Callable | GraphJob:
         """Returns the callable for the graph, compiled in the state in which the graph begins, or the job that makes it in the background."""
@@ -461,8 +464,6 @@ class ResidualWriter:
         elif self._overlap(examples):
             # AOTAutograd would read overlapping memory as it was before the write.
             self.uncompiled = "it writes into inputs that lie on each other in memory"
-        elif self.trace.mutations.data and (self._shares_what_it_writes() or self._shares_data() or _saves_data(self.trace)):
-            self.uncompiled = "it sets the .data of an input in a way that AOTAutograd refuses or mistakes"
         elif self._shares_with_inner():
             self.uncompiled = "it writes into memory that an inner tensor of an input shares with another input"
         if self.uncompiled:

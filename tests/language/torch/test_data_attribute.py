@@ -68,7 +68,7 @@ def by_another_argument(x, p):
     return x * 2
 
 
-@table.snippet(min_graphs=0, options=FULL, args=parameter)
+@table.snippet(max_graphs=1, options=FULL, args=parameter)
 def by_another_argument_that_is_returned(x, p):
     x.data = p
     return x * 2, p, p.view(-1), x.view(-1)
@@ -86,7 +86,7 @@ def of_another_shape(x):
     return x * 2, x.shape, x.stride()
 
 
-@table.snippet(min_graphs=0, options=FULL)
+@table.snippet(max_graphs=1, options=FULL)
 def of_other_strides(x):
     x.data = x.data.t()
     return x * 2, x.shape, x.stride(), x.is_contiguous()
@@ -101,7 +101,7 @@ def several_times(x, y):
     return x, y * z
 
 
-@table.snippet(min_graphs=0, options=FULL)
+@table.snippet(max_graphs=1, options=FULL)
 def and_then_a_write(x):
     before = x._version
     y = x * 2
@@ -110,7 +110,7 @@ def and_then_a_write(x):
     return y, x * 2, before
 
 
-@table.snippet(min_graphs=0, options=FULL)
+@table.snippet(max_graphs=1, options=FULL)
 def whose_value_is_written_into_later(x):
     y = x * 2
     x.data = y
@@ -125,24 +125,32 @@ def whose_value_is_returned(x):
     return y, y.view(-1), x.view(-1)
 
 
-@table.snippet(min_graphs=0, options=FULL)
+@table.snippet(max_graphs=1, options=FULL)
 def beside_views_of_what_it_was(x):
     view = x.view(-1)
     x.data = x * 2
     return view, x.view(-1) + view
 
 
-@table.snippet(min_graphs=0, options=FULL, args=parameter)
+@table.snippet(max_graphs=1, options=FULL, args=parameter)
 def of_what_a_gradient_needs(x, p):
     z = x * p
     x.data = x * 2
     return z
 
 
-@table.snippet(min_graphs=0, options=FULL, args=parameter)
+@table.snippet(max_graphs=1, options=FULL, args=parameter)
 def two_arguments_exchange_it(x, p):
     x.data, p.data = p.data, x.data
     return x * 2, p * 3
+
+
+@table.snippet(max_graphs=1, options=FULL, args=parameter)
+def of_a_parameter_that_is_used_and_written_through(x, p):
+    y = (p * x).sum()
+    p.data = p.data * 0.9 + x * 0.1
+    p.data.clamp_(-1, 1)
+    return y.detach(), p * 2
 
 
 class Average(nn.Module):
