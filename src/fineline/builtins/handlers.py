@@ -28,7 +28,7 @@ from fineline.bytecode.version import CURRENT
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame
 from fineline.kinds import is_a, is_users_class
-from fineline.objects import c_calls, context_variables, copying, introspection
+from fineline.objects import attention_params, c_calls, context_variables, copying, introspection
 from fineline.objects.c_argument_errors import counted
 from fineline.objects.copying import mark_made
 from fineline.tables import is_replaced
@@ -107,7 +107,7 @@ def _type_hints(call: Call) -> Frame | None:
 _FAMILIES: tuple[Any, ...] = (
     array_calls, attribute_functions, checkpoint, classes, collectives, containers, copying, data_parallel, debuggers, random_methods,
     distributed_tensors, higher_order, tensor_indices, inference_mode, introspection, torch_functions, user_modes, rule_blocks, libraries, marks,
-    context_variables, iteration, module_hooks, tensor_hooks, tensor_types, texts, unbacked, wrapper_tensors,
+    context_variables, iteration, module_hooks, tensor_hooks, tensor_types, texts, unbacked, wrapper_tensors, attention_params,
 )  # fmt: skip
 
 _UNCOUNTED: dict[Any, Handler] = {

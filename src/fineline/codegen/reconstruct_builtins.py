@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.backends.cuda import SDPAParams
 
 from fineline.codegen.program_text import ProgramText
 from fineline.cpython.iterator_states import NoState, iterator_state, set_iterator_state
@@ -24,6 +25,7 @@ from fineline.frames.graph_breaks import NotReconstructible, Uncompiled
 from fineline.frames.graph_limits import GraphLimits
 from fineline.kinds import is_a
 from fineline.numpy_support import np
+from fineline.objects.attention_params import attention_fields
 from fineline.objects.c_access import ITERATORS
 from fineline.objects.c_calls import VIEWS
 from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
@@ -314,6 +316,10 @@ def _generator(r: ProgramText, v: InterpretedGenerator) -> str:
     return r.statement(v.__name__, f"{r.expr(fn)}({r.call(args, kwargs)})", v)
 
 
+def _attention(r: ProgramText, v: SDPAParams) -> str:
+    return r.statement("params", f"{r.constant(SDPAParams, 'SDPAParams')}(*{r.pack(attention_fields(v))})", v)
+
+
 MAKERS: Mapping[type, Callable[[ProgramText, Any], str]] = MappingProxyType(
     {
         tuple: _tuple,
@@ -339,6 +345,7 @@ MAKERS: Mapping[type, Callable[[ProgramText, Any], str]] = MappingProxyType(
         **dict.fromkeys((classmethod, staticmethod), lambda r, v: r.statement("wrapper", f"{type(v).__name__}({r.expr(v.__func__)})", v)),
         **dict.fromkeys((*VIEWS, MappingProxyType), _view),
         **dict.fromkeys((*ITERATORS, *GETTERS), _reduced),
+        SDPAParams: _attention,
         InterpretedGenerator: _generator,
         LiveIterator: _live_iterator,
     }

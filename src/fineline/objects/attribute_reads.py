@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.backends.cuda import SDPAParams
 from torch.utils.hooks import RemovableHandle
 
 from fineline.bytecode.version import CURRENT
@@ -237,6 +238,12 @@ def of_placement(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery |
     return BINDERS[kind](interp, f, descr, obj, type(obj), then) if kind in _HIDDEN else NEXT
 
 
+def of_attention_params(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
+    """Handles the properties of an `SDPAParams` that the segment has made: C gives what it holds, which never changes."""
+    held = obj in interp.trace.made and is_a(raw_lookup(type(obj), name), property)
+    return interp.finish(f, getattr(obj, name), then) if held else NEXT
+
+
 def of_array(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the attributes of an array that is a part of the graph, which a stand-in replaces."""
     if obj not in interp.tensors.arrays.traced:
@@ -260,6 +267,7 @@ OF_CLASSES: tuple[tuple[type | tuple[type, ...], Callable[[Interp, Frame, Any, s
     (tuple(SYMBOLIC), of_number),
     (Tensor, of_tensor),
     (OPERATOR_SPACES, of_operator),
+    (SDPAParams, of_attention_params),
     (enum.Enum, of_enum_member),
     (type, of_class),
     (super, of_super),

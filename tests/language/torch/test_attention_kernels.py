@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
 from torch.utils.checkpoint import checkpoint
 
 import fineline
@@ -420,15 +421,46 @@ def other_settings_from_outside(x):
     return x @ x.T, torch.backends.mkldnn.enabled
 
 
-@table.program(breaks=True, args=lambda k: (tokens(k)[0],))
+@table.program(max_graphs=1, options={"fullgraph": True}, args=lambda k: (tokens(k)[0],))
 def what_attention_may_use_is_asked():
-    """Which kernels there are depends on state that nothing guards: eager code asks. What is read of the answer's parameters is captured."""
+    """Which kernels there are follows from what is guarded; the object that describes the call is made anew where it leaves."""
     def fn(q):
-        params = torch.backends.cuda.SDPAParams(q, q, q, None, 0.25, False, False)
+        params = torch.backends.cuda.SDPAParams(q, q * 2, q, None, 0.25, False, False)
         y = q * 2 if torch.backends.cuda.can_use_flash_attention(params) else q + 1
-        return y.sin() + params.dropout, params.is_causal
+        return y.sin() + params.dropout, params.is_causal, params.query is q, params.key + 1, params.attn_mask
 
     return fn
+
+
+@table.snippet(recompiles={1}, options={"fullgraph": True}, calls=4, args=lambda k: (t(k, 1, 2, 3 + k, 4), t(k + 9, 1, 2, 6, 4)))
+def what_attention_may_use_is_asked_for_sizes_that_vary(q, k):
+    params = torch.backends.cuda.SDPAParams(q, k, k, None, 0.0, True, False)
+    flash = torch.backends.cuda.can_use_flash_attention(params)
+    efficient = torch.backends.cuda.can_use_efficient_attention(params)
+    return q * 2 if flash or efficient else q + 1, torch.backends.cuda.can_use_cudnn_attention(params)
+
+
+@table.snippet(breaks=True, args=lambda k: (tokens(k)[0],))
+def description_of_attention_across_a_break(q):
+    params = torch.backends.cuda.SDPAParams(q, q * 3, q, None, 0.25, True, False)
+    y = q + 1
+    torch._dynamo.graph_break()
+    return params.key + y, params.is_causal, torch.backends.cuda.can_use_flash_attention(params)
+
+
+@table.program(max_graphs=1, options={"fullgraph": True}, args=lambda k: (t(k, 1, 2, 3, 4), t(k + 9, 1, 2, 5, 4)))
+def a_causal_bias():
+    bias = causal_lower_right(3, 5)
+    with torch._C.DisableTorchFunctionSubclass():
+        # Its own memory holds nothing, and the comparison reads it.
+        torch.Tensor.zero_(bias)
+
+    def fn(q, k):
+        q = q * 2
+        return F.scaled_dot_product_attention(q, k, k, attn_mask=bias) + 1
+
+    return fn
+
 
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_attention_kernels(program: Program, twin: str) -> None:
