@@ -27,7 +27,10 @@ def _make(call: Call) -> Frame | None:
         return call.run_natively()
     if any([type(a) in SYMBOLIC for a in call.values()]):
         raise call.graph_break("FL410", "SDPAParams of a number that varies")
-    made = SDPAParams(*call.args, **(call.kwargs or {}))
+    try:
+        made = SDPAParams(*call.args, **(call.kwargs or {}))
+    except TypeError:
+        raise call.graph_break("FL437", "SDPAParams rejects what it gets") from None
     mark_made(call.trace, made)
     return call.finish(made)
 

@@ -441,6 +441,15 @@ def what_attention_may_use_is_asked_for_sizes_that_vary(q, k):
 
 
 @table.snippet(breaks=True, args=lambda k: (tokens(k)[0],))
+def description_of_attention_of_too_little(q):
+    y = q * 2
+    try:
+        torch.backends.cuda.SDPAParams(q, q)
+    except TypeError as e:
+        return y + 1, str(e).split(":")[0]
+
+
+@table.snippet(breaks=True, args=lambda k: (tokens(k)[0],))
 def description_of_attention_across_a_break(q):
     params = torch.backends.cuda.SDPAParams(q, q * 3, q, None, 0.25, True, False)
     y = q + 1
