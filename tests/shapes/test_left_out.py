@@ -218,18 +218,16 @@ def test_the_users_own_function_that_reads_the_value_is_left_out() -> None:
 
 def test_a_graph_break_that_nobody_declared_is_made_by_none() -> None:
     """Where breaks must be declared, the limit leaves no function out: that would be one more, and an error."""
-    fn = around(LIBRARIES["json_to_a_file"])
-    declared = fineline.Policy(breaks={"FL410": ["json/**", "tests.shapes.test_left_out._dumped"], "FL417": ["json/**"]})
-    fast = fineline.compile(fn, backend="eager", breaks="declared", policy=declared)
+    fast = fineline.compile(around(LIBRARIES["indented"]), backend="eager", breaks="declared")
     for place in range(CALLS):
         n = 3 + 5 * place
-        assert fast(torch.ones(4), n)[0] == LIBRARIES["json_to_a_file"](n)
+        assert fast(torch.ones(4), n)[0] == LIBRARIES["indented"](n)
 
 
 def test_the_capture_after_it_is_told(monkeypatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(LISTENERS, "all", (told.append,))
-    fast = fineline.compile(around(LIBRARIES["json_to_a_file"]), backend="eager")
+    fast = fineline.compile(around(LIBRARIES["indented"]), backend="eager")
     for place in range(CALLS):
         fast(torch.ones(4), 3 + 5 * place)
     left = next(n for n, event in enumerate(told) if event.id == "FL448" and event.kind == "eager")
@@ -239,16 +237,16 @@ def test_the_capture_after_it_is_told(monkeypatch) -> None:
 def test_it_is_told_once_and_by_name(monkeypatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(LISTENERS, "all", (told.append,))
-    fast = fineline.compile(around(LIBRARIES["json_to_a_file"]), backend="eager")
+    fast = fineline.compile(around(LIBRARIES["indented"]), backend="eager")
     for place in range(CALLS):
         fast(torch.ones(4), 3 + 5 * place)
     left = [event.reason for event in told if event.id == "FL448" and event.kind == "eager"]
-    assert left == ["dump has a program for each value, 8 so far; from the next call on it runs eagerly"]
+    assert left == ["indent has a program for each value, 8 so far; from the next call on it runs eagerly"]
     assert not [event for event in told if event.id == "FL104"]
 
 
 def test_where_the_limit_is_an_error_it_stays_one() -> None:
-    fast = fineline.compile(around(LIBRARIES["json_to_a_file"]), backend="eager", options={"fail_on_recompile_limit_hit": True})
+    fast = fineline.compile(around(LIBRARIES["indented"]), backend="eager", options={"fail_on_recompile_limit_hit": True})
     with pytest.raises(RecompileLimit):
         for place in range(CALLS):
             fast(torch.ones(4), 3 + 5 * place)
