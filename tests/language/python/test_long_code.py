@@ -220,7 +220,7 @@ KINDS: dict[str, Callable[[int], str]] = {
 
 
 # How many steps to begin with, if not 40: Python 3.13 writes displays of up to about 80 entries in another way than longer ones.
-FEWEST = {"dict entries": 80} if sys.version_info >= (3, 13) else {}
+FEWEST = {"dict entries": 80}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -437,7 +437,13 @@ def what_attention_may_use_is_asked_for_sizes_that_vary(q, k):
     params = torch.backends.cuda.SDPAParams(q, k, k, None, 0.0, True, False)
     flash = torch.backends.cuda.can_use_flash_attention(params)
     efficient = torch.backends.cuda.can_use_efficient_attention(params)
-    return q * 2 if flash or efficient else q + 1, torch.backends.cuda.can_use_cudnn_attention(params)
+    return q * 2 if flash or efficient else q + 1
+
+
+# A PyTorch that is built for CUDA asks the device, and raises where there is none.
+@table.snippet(steady=False, min_graphs=0, args=lambda k: (tokens(k)[0],))
+def whether_attention_may_use_cudnn(q):
+    return q + 1, torch.backends.cuda.can_use_cudnn_attention(torch.backends.cuda.SDPAParams(q, q, q, None, 0.0, True, False))
 
 
 @table.snippet(breaks=True, args=lambda k: (tokens(k)[0],))
