@@ -44,7 +44,7 @@ from fineline.objects.carried_iterators import STANDING
 from fineline.objects.instances import make_instance, make_structseq
 from fineline.objects.iterator_stand_ins import KINDS
 from fineline.objects.lru_caches import LRU_TYPE, call_cached
-from fineline.objects.type_info import C_METHOD_TYPES, C_OTHER, MISSING, c_method, in_python, raw_lookup, type_info
+from fineline.objects.type_info import C_METHOD_TYPES, C_OTHER, MISSING, c_class_method, c_method, in_python, raw_lookup, type_info
 from fineline.policy.marks import graph_break, is_compiling, is_dynamo_compiling, torch_mark
 from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops import collectives
@@ -316,7 +316,7 @@ def call_builtin(call: Call) -> Frame | None:
     owner = fn.__self__
     if owner is not None and not is_a(owner, types.ModuleType):
         if is_a(owner, type):
-            descr = raw_lookup(owner, fn.__name__)
+            descr = c_class_method(owner, fn)
             if descr is APPLY:
                 return call.instead(descr, [owner, *call.args], call.kwargs)
             if type(descr) is types.ClassMethodDescriptorType or is_a(descr, classmethod):

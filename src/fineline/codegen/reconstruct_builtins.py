@@ -31,7 +31,7 @@ from fineline.objects.c_calls import VIEWS
 from fineline.objects.carried_iterators import STANDING, LiveIterator, advanced
 from fineline.objects.iterator_stand_ins import METHODS, Recipe, is_method_of_stand_in, table_recipe
 from fineline.objects.list_iterators import reversed_recipe
-from fineline.objects.type_info import c_method, raw_lookup
+from fineline.objects.type_info import MISSING, c_class_method, c_method, raw_lookup
 from fineline.tracing.mutation_log import EMPTY, contents
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import GETTERS
@@ -296,13 +296,16 @@ def _reference(r: ProgramText, v: weakref.ref) -> str:
 def _bound_in_c(r: ProgramText, v: Any) -> str:
     """Rebuilds a method in C with its object. Its name leads to another method where a class defines one in Python, and `super` gave this one."""
     owner = v.__self__
-    if is_a(owner, (type, types.ModuleType)):
-        return r.statement("method", f"getattr({r.expr(owner)}, {v.__name__!r})", v)
-    descr = v.__objclass__.__dict__[v.__name__] if type(v) is types.MethodWrapperType else c_method(type(owner), v)
-    if raw_lookup(type(owner), v.__name__) is descr:
+    cls, given = (owner, f"None, {r.expr(owner)}") if is_a(owner, type) else (type(owner), r.expr(owner))
+    if cls is owner:
+        descr = c_class_method(owner, v)
+    else:
+        descr = v.__objclass__.__dict__[v.__name__] if type(v) is types.MethodWrapperType else c_method(cls, v)
+    first = raw_lookup(cls, v.__name__)
+    if is_a(owner, types.ModuleType) or first is descr or first is MISSING:
         return r.statement("method", f"getattr({r.expr(owner)}, {v.__name__!r})", v)
     get = r.constant(type(descr).__get__, "get")
-    return r.statement("method", f"{get}({r.constant(descr, v.__name__)}, {r.expr(owner)})", v)
+    return r.statement("method", f"{get}({r.constant(descr, v.__name__)}, {given})", v)
 
 
 def _generator(r: ProgramText, v: InterpretedGenerator) -> str:

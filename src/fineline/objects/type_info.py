@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends.cuda import SDPAParams
 from torch.utils.hooks import RemovableHandle
 
 from fineline.kinds import is_a, is_users_class
@@ -42,7 +43,7 @@ NOT_GENERIC = (types.GenericAlias, weakref.ProxyType, weakref.CallableProxyType,
 PYTHON_CALLABLES = frozenset({types.FunctionType, types.MethodType, staticmethod, classmethod, property, partial})
 DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 # Classes whose instances are not read as `object` reads them, whatever the class defines: `attribute_reads.OF_CLASSES`.
-SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, np.ndarray, RemovableHandle, *OPERATOR_SPACES, *SYMBOLIC, *PLACEMENT})
+SPECIAL_CLASSES = frozenset({Tensor, type, super, enum.Enum, np.ndarray, RemovableHandle, SDPAParams, *OPERATOR_SPACES, *SYMBOLIC, *PLACEMENT})
 
 
 def _may_change(cls: type) -> bool:
@@ -139,6 +140,15 @@ def c_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
     for k in cls.__mro__:
         descr = k.__dict__.get(fn.__name__)
         if type(descr) is types.MethodDescriptorType:
+            return descr
+    return raw_lookup(cls, fn.__name__)
+
+
+def c_class_method(cls: type, fn: types.BuiltinFunctionType) -> Any:
+    """Returns the class method in C that ``fn`` binds to ``cls``. It skips methods of that name earlier in the MRO, which `super` skips."""
+    for k in cls.__mro__:
+        descr = k.__dict__.get(fn.__name__)
+        if type(descr) is types.ClassMethodDescriptorType and descr.__get__(None, cls) == fn:
             return descr
     return raw_lookup(cls, fn.__name__)
 

@@ -424,6 +424,7 @@ read("length", lambda layer, handle: len(layer._forward_hooks))
 
 @table.program(calls=4, breaks=True, args=lambda i: (*from_zero(i), NETS[-1][0]._forward_hooks), recompiles=range(1, 4), change=EACH)
 def read_from_an_argument() -> Any:
+    RemovableHandle.next_id = 1000
     net, handles = hooked()
     NETS.append(net)
 
