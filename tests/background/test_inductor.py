@@ -212,3 +212,37 @@ def test_threads_that_call_at_once(tmp_path: Path) -> None:
         tmp_path,
     )
     assert out == "['net'] FL001 FL007\n"
+
+
+def test_which_graphs_a_call_waits_for(tmp_path: Path) -> None:
+    """Only for those that no cache holds: a view, a tensor with a gradient and a varying size are compiled in the process, also after such a graph."""
+    out = ran(
+        """
+        from torch.testing._internal.two_tensor import TwoTensor
+
+        def net(x, w):
+            return ((x @ w).relu() * 2).sum()
+
+        def trained(make):
+            compiled = fineline.compile(net, wait=False)
+            for n in range(3):
+                x, w = make(n), torch.eye(6).requires_grad_()
+                for _ in range(2):
+                    # From the first backward pass on, the leaves have gradients.
+                    compiled(x, w).backward()
+                    before = w.grad.clone()
+                assert torch.equal(before, 2 * torch.autograd.grad(net(x, w), w)[0])
+                assert fineline.wait() and compiled.ready()
+            print(*[event.id for event in fineline.report(compiled).events if event.id in ("FL007", "FL008")])
+
+        assert fineline.wait()
+        trained(lambda n: torch.ones(2, 6).requires_grad_())
+        trained(lambda n: TwoTensor(torch.ones(3, 6), torch.ones(3, 6)).requires_grad_())
+        trained(lambda n: torch.ones(4, 6).requires_grad_())
+        trained(lambda n: torch.ones(60)[n : n + 30].view(5, 6))
+        trained(lambda n: torch.ones(6, 7 + n).requires_grad_().t())
+        """,
+        tmp_path,
+    )
+    first, wrapper, gradient, view, varying = out.splitlines()
+    assert (first, gradient, view) == ("FL007", "FL007", "FL007") and "FL008" in wrapper and "FL008" not in varying, out

@@ -235,6 +235,8 @@ def test_inductor_in_its_process(tmp_path, monkeypatch) -> None:
     """The graphs come out of the caches that the process has filled: this one has traced nothing."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(seconds=0, backend="'inductor'") + textwrap.dedent("""
+            # A call that finds another capture under way is not captured.
+            assert fineline.wait()
             y = x.clone().requires_grad_()
             compiled(y).sum().backward()
             assert fineline.wait() and compiled.ready()

@@ -20,12 +20,14 @@ from typing import IO, Any, NamedTuple
 
 import torch._functorch.config
 import torch._inductor.config
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx._graph_pickler import GraphPickler, Options
 
 from fineline.background.graph_job import GraphJob
 from fineline.background.graph_state import GraphState
 from fineline.background.switch_interval import SWITCHES
+from fineline.kinds import is_a
 
 log = logging.getLogger("fineline")
 # The length of a message comes before it.
@@ -147,9 +149,24 @@ def _read(stream: IO[bytes], size: int) -> bytes | None:
     return bytes(found)
 
 
+class _Pickler(GraphPickler):
+    """Pickles fakes that are views, or have a gradient: PyTorch 2.13 fails at the mode of the base and of the gradient."""
+
+    def reducer_override(self, obj: object) -> Any:
+        if is_a(obj, FakeTensorMode):
+            return _mode_of, (self._unpickle_state,)
+        return super().reducer_override(obj)
+
+
+def _mode_of(state: Any) -> FakeTensorMode:
+    """Returns the mode of the process that loads. ``state``: that of PyTorch's unpickler."""
+    mode: FakeTensorMode = state.fake_mode
+    return mode
+
+
 def _pickled(job: GraphJob) -> bytes:
     own = GraphModule(job.gm, copy.deepcopy(job.gm.graph), type(job.gm).__name__)
-    graph = GraphPickler.dumps((own, list(job.examples)), Options(ops_filter=None))
+    graph = _Pickler.dumps((own, list(job.examples)), Options(ops_filter=None))
     configs = [dict(config.save_config_portable()) for config in (torch._inductor.config, torch._functorch.config)]
     return pickle.dumps(Order(graph, job.state, dict(job.backend.kwargs), _environment(), *configs))
 

@@ -10,6 +10,8 @@ from unittest import mock
 import torch._functorch.aot_autograd as aot_autograd
 from torch._inductor import compile_fx, select_algorithm
 
+from fineline.torch_facts.thread_state import end_guards
+
 
 class _Refusing(threading.local):
     """Whether this thread is in a block in which tracing is refused. Not by its number, which a forked child gives to new threads: the patches stay there."""
@@ -44,6 +46,10 @@ def tracing_refused() -> Iterator[None]:
         _HERE.on = True
         try:
             yield
+        except TracingBegins as e:
+            # The guard of the Python dispatcher that AOTAutograd has made outlives the one before it, and would switch this thread's on when it is freed.
+            end_guards(e)
+            raise
         finally:
             _HERE.on = False
 
