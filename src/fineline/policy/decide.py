@@ -7,8 +7,6 @@ import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from torch.backends.cuda import SDPAParams
-
 from fineline.kinds import is_a
 from fineline.policy.break_rules import VERB, BreakRules
 from fineline.policy.marks import MARKS
@@ -82,8 +80,8 @@ class Rules:
             rule = self._text.decide(fn, t, args)
         # On an operator of PyTorch's, the mark says nothing new, and must not hide the rules about operators: tensordict marks `_foreach_copy_`.
         marked = self.allowed_by_torch and id(args[0] if fn is APPLY and args else fn) in self.allowed_by_torch
-        # PyTorch itself marks `SDPAParams`, and what asks about them: a graph holds neither.
-        if rule is None and marked and fn is not SDPAParams and classify_torch(fn) not in ("op", "query"):
+        # Nor does it on a query, which no graph holds: PyTorch itself marks `SDPAParams`, and what asks about them.
+        if rule is None and marked and classify_torch(fn) not in ("op", "query"):
             selector = Selector(OBJECT, "object", None, describe(fn))
             reason = "it carries the mark of torch._dynamo.allow_in_graph"
             rule = Rule("allow", selector, reason, "fineline/policy/decide.py", None, BUILT_IN)

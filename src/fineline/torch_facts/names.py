@@ -153,7 +153,7 @@ ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "torch.backends": {"effect": "set_flags"},
         "torch.backends.cpu": {"query": "get_cpu_capability"},
         "torch.backends.cuda": {
-            "query": "can_use_cudnn_attention can_use_efficient_attention can_use_flash_attention is_built is_ck_sdpa_available "
+            "query": "SDPAParams can_use_cudnn_attention can_use_efficient_attention can_use_flash_attention is_built is_ck_sdpa_available "
             "is_flash_attention_available",
         },
         "torch.backends.cudnn": {"query": "is_acceptable is_available version", "effect": "set_flags"},
