@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.cpython import protocols
 from fineline.frames.frame import Frame, InterpretedGenerator
@@ -74,7 +75,8 @@ def _hasattr(call: Call) -> Frame | None:
         return call.finish(hasattr(obj, name))
     if type(obj) in _OF_TYPE or (type(obj) is np.ndarray and obj in call.interp.tensors.arrays.traced):
         return call.finish(raw_lookup(call.interp.type_of(obj), name) is not MISSING)
-    info = None if is_a(obj, (type, super)) else type_info(call.trace, type(obj))
+    # Of a fake tensor, `load_attr` knows which attributes the tensor has for which it stands.
+    info = None if is_a(obj, (type, super, FakeTensor)) else type_info(call.trace, type(obj))
     if info is not None and info.generic:
         kind, _ = info.look(call.trace, name)
         if kind >= METHOD:

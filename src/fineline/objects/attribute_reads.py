@@ -57,6 +57,7 @@ from fineline.objects.type_info import (
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
 from fineline.torch_facts.distributed_tensors import PLACEMENT, is_distributed, is_placement
+from fineline.torch_facts.names import OF_FAKES
 from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import ENUM_ITEMS, member_of
@@ -101,6 +102,8 @@ def load_attr(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
     trace = interp.trace
     t = type(obj)
     if t is FakeTensor:
+        if name in OF_FAKES:
+            raise GraphBreak(getattr, (obj, name), None, "FL507", f".{name} of a tensor made in the captured code")
         t = Tensor
     if not trace.active:
         if t is types.FrameType and name in OF_FRAMES:
@@ -164,8 +167,8 @@ def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | No
 def of_tensor(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles the attributes that every tensor has. Attributes stored on the tensor or its class are read as `object` reads them."""
     attr = TENSOR_ATTRS.get(name)
-    if attr is not None and ((name == "__dict__" and not is_wrapper_class(type(obj))) or replaces(type(obj), name)):
-        # No ``__torch_function__`` sees that the dict of an object is read, which Python keeps.
+    if attr is not None and ((name == "__dict__" and type(obj) is not FakeTensor and not is_wrapper_class(type(obj))) or replaces(type(obj), name)):
+        # No ``__torch_function__`` sees that the dict of an object is read, which Python keeps. That of a fake holds the fake's own attributes.
         return NEXT
     if attr is None and name == "_spec" and is_distributed(obj) and obj not in interp.trace.sources:
         raise GraphBreak(getattr, (obj, name), None, "FL507", "._spec of a DTensor made in the captured code")

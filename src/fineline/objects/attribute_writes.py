@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import RemovableHandle
 
 from fineline.frames.frame import Frame
@@ -36,6 +37,7 @@ from fineline.objects.type_info import (
 )
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tables import attributes
+from fineline.torch_facts.names import OF_FAKES
 from fineline.tracing.interp import Interp
 from fineline.tracing.mutation_log import EMPTY, own_dict
 from fineline.tracing.plain_values import PLAIN_TENSORS
@@ -58,6 +60,8 @@ def store_attr(interp: Interp, f: Frame, obj: Any, name: str, value: Any) -> Fra
         raise _unset(obj, name, value, f".{name} on a number")
     if is_a(obj, types.FunctionType) and obj in trace.sources:
         raise _unset(obj, name, value, f".{name} on a function")
+    if t is FakeTensor and name in OF_FAKES:
+        raise _unset(obj, name, value, f".{name} on a tensor made in the captured code")
     if t in OF_ARRAYS:
         # NumPy refuses to set some of them back.
         raise _unset(obj, name, value, f".{name} on a {t.__name__}")
@@ -231,6 +235,8 @@ def delete_attr(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
         return None
     if type(obj) in SYMBOLIC:
         raise GraphBreak(delattr, (obj, name), None, "FL432", f"deleting .{name} of a number").discard()
+    if type(obj) is FakeTensor and name in OF_FAKES:
+        raise GraphBreak(delattr, (obj, name), None, "FL432", f"deleting .{name} of a tensor made in the captured code").discard()
     info = type_info(trace, type(obj))
     custom = info.look(trace, "__delattr__")[1]
     if is_a(custom, types.FunctionType) or getattr(custom, "__name__", "__delattr__") != "__delattr__":

@@ -219,3 +219,12 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Attributes of tensors, by class; `__cuda_array_interface__` is a Python property."""
+
+_OF_FAKES = (
+    "_fake_device _find_common_device _item_memo _item_memo_epoch _item_memo_vc _mode_key _nested_int_memo _nested_int_memo_epoch _nested_int_memo_vc "
+    "_nonzero_memo _nonzero_memo_epoch _nonzero_memo_vc _normalize_fake_device _unique_consecutive_memo _unique_consecutive_memo_epoch "
+    "_unique_consecutive_memo_vc _unique_memo _unique_memo_epoch _unique_memo_vc constant dispatch_keys fake_device fake_mode from_tensor "
+    "get_nested_int item_memo nested_int_memo nonzero_memo pytype real_tensor unique_consecutive_memo unique_memo"
+)
+OF_FAKES = frozenset(_OF_FAKES.split())
+"""Attributes of fake tensors that the tensors for which these stand have not. A list, because a fake to ask takes two seconds of imports."""
