@@ -97,8 +97,8 @@ def call_cached(call: Call) -> Frame | None:
     for a in values:
         if not is_value(a):
             identify(trace, a)
-    if not values and str(getattr(wrapped, "__module__", None)).partition(".")[0] == "torch" and not _holds(entry, fn):
-        # PyTorch's own functions without arguments learn a fact of the process, or warn once: that may as well happen now.
+    if not values and _is_torchs(wrapped) and trace.namespaces.shadows is None and not _holds(entry, fn):
+        # It runs once in a process, and this is the call: it learns a fact of the process, or warns. Not where user's code runs beside the capture.
         fn()
     caller, held, again = fn, _holds(entry, fn), _made_before(trace, fn, entry)
     if not held:
@@ -213,6 +213,10 @@ def _referents(fn: Any) -> list:
     if found and found[-1] is _ATTRIBUTES.__get__(fn):
         found.pop()
     return found
+
+
+def _is_torchs(fn: Any) -> bool:
+    return str(getattr(fn, "__module__", None)).partition(".")[0] == "torch"
 
 
 def _keyed(trace: SegmentTrace, a: Any) -> bool:
