@@ -100,7 +100,7 @@ def test_other_versions_are_refused(project: Project) -> None:
             except fineline.errors.BadCaptures as e:
                 print(e.id, e.reason)
 
-        path.write_bytes(whole.replace(b"format 1", b"format 2", 1))
+        path.write_bytes(whole.replace(b"format %d" % file.FORMAT, b"format 999", 1))
         tried()
         path.write_bytes(whole)
         for name in now():
@@ -110,7 +110,7 @@ def test_other_versions_are_refused(project: Project) -> None:
     )
     lines = out.splitlines()
     assert [line[:5] for line in lines] == ["FL222"] * 4
-    assert "format is 2" in lines[0] and all(name in line for name, line in zip(("fineline", "torch", "python"), lines[1:], strict=True))
+    assert "format is 999" in lines[0] and all(name in line for name, line in zip(("fineline", "torch", "python"), lines[1:], strict=True))
 
 
 @pytest.mark.later

@@ -17,7 +17,7 @@ import torch
 from fineline import __version__
 from fineline.errors import BadCaptures
 
-FORMAT = 1
+FORMAT = 2
 # The keys of the document.
 KEYS = frozenset({"callable", "how", "machine", "objects", "entries"})
 _MAGIC = b"fineline captures, format "
