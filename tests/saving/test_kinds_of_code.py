@@ -285,3 +285,20 @@ def test_what_captures_the_callees_of_an_eager_call_is_the_loading_regions(proje
             print(*kinds(compiled), end=", ")
         """
     assert project.run(loading) == "loaded loaded, loaded loaded, "
+
+
+def test_addresses_in_texts_are_those_of_the_process_that_loads(project: Project) -> None:
+    """C's attributes print with their addresses, which a program holds as a constant."""
+    project.write(
+        """
+        def of_a_getter(x): return x + 1, str(torch.Tensor.shape.__get__)
+        ALL = [of_a_getter]
+        """
+    )
+    project.save_all()
+    loading = """
+        compiled = fineline.load("of_a_getter.captures", of_a_getter)
+        assert compiled(x)[1] == of_a_getter(x)[1] == compiled(x)[1]
+        print(*kinds(compiled))
+        """
+    assert project.run(loading) == "loaded recompile graph\n"

@@ -119,7 +119,10 @@ def _printed_by_c(trace: SegmentTrace, fn: Any, obj: Any) -> str | None:
     if t is types.BuiltinFunctionType and is_value(obj):
         return str(fn(obj))
     if is_getter(obj) and not is_users_class(obj.__self__.__objclass__):
-        # C's attributes last as long as the process.
+        # C's attributes last as long as the process, but the guard keeps their addresses out of saved programs.
+        descr = obj.__self__
+        same = SameText(object.__repr__(descr))
+        trace.guards.check(trace.pin(descr, descr.__name__), "predicate", (same, f"prints as {same.text}"), "text")
         return str(fn(obj))
     if not _lasts(trace, obj) or (t is not types.FunctionType and not _has_no_text(trace, t, fn)):
         return None
