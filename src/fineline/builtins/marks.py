@@ -241,7 +241,7 @@ def dynamo_function(fn: types.FunctionType) -> Handler | None:
 
 def _disabled(call: Call) -> Frame | None:
     fn = call.fn
-    plain, rule = fn, _rule_of_torchs(fn)
+    plain, rule = fn, _torch_rule(fn)
     if MARKS.is_without(rule):
         known_code(call.trace, fn)
         name = "__wrapped__" if fn.__code__.co_qualname == _TORCH_DISABLE else "_torchdynamo_orig_callable"
@@ -265,7 +265,7 @@ def _disabled(call: Call) -> Frame | None:
     raise graph_break
 
 
-def _rule_of_torchs(fn: types.FunctionType) -> Rule:
+def _torch_rule(fn: types.FunctionType) -> Rule:
     """Returns PyTorch's own mark of a function as a rule, for reports."""
     original = inspect.unwrap(fn)
     place = f"{original.__code__.co_filename}:{original.__code__.co_firstlineno}" if is_a(original, types.FunctionType) else ""

@@ -122,8 +122,10 @@ def _are_plain(trace: SegmentTrace, dicts: Iterable[Any]) -> bool:
 
 def remove_existing(interp: Interp, handle: object, src: Source) -> bool:
     """Removes the hook of a handle from before the segment; returns False if this is no handle of a hook on the call of a module."""
+    if type(handle) is not RemovableHandle or not _is_alone(interp):
+        return False
     trace, fields = interp.trace, handle.__dict__
-    if type(handle) is not RemovableHandle or fields in trace.mutations.written or not fields["extra_dict_ref"] or not _is_alone(interp):
+    if fields in trace.mutations.written or not fields["extra_dict_ref"]:
         return False
     number, dicts, guards = fields["id"], HOLDERS_OF.__get__(handle), trace.guards
     if type(number) is not int or not _are_plain(trace, dicts):

@@ -339,7 +339,7 @@ class SubclassBlock(OverrideBlock):
 
     def __enter__(self) -> None:
         self.before = before = set_torch_function_state(self.state)
-        # It switches nothing on. A text, because the segment would guard a name.
+        # Inside of a block that switches off all, it switches nothing on. The state is written out: this code is captured, which guards each name it reads.
         if before == "ALL_DISABLED":
             set_torch_function_state(before)
 
