@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from unittest import mock
 
+import torch
 import torch._functorch.aot_autograd as aot_autograd
 from torch._inductor import compile_fx, select_algorithm
-
-from fineline.torch_facts.thread_state import end_guards
 
 
 class _Refusing(threading.local):
@@ -42,13 +42,15 @@ def tracing_refused() -> Iterator[None]:
         mock.patch.object(aot_autograd, "preserve_rng_state", instead(aot_autograd.preserve_rng_state, _refuse)),
         mock.patch.object(select_algorithm, "preserve_rng_state", instead(select_algorithm.preserve_rng_state, nullcontext)),
         mock.patch.object(utils, "preserve_rng_state", instead(utils.preserve_rng_state, nullcontext)),
+        # It is off already, and is off again at the end, whatever guards AOTAutograd has left.
+        torch._C._DisablePythonDispatcher(),
     ):
         _HERE.on = True
         try:
             yield
         except TracingBegins as e:
-            # The guard of the Python dispatcher that AOTAutograd has made outlives the one before it, and would switch this thread's on when it is freed.
-            end_guards(e)
+            # AOTAutograd's frame holds a guard of the Python dispatcher: it may switch that on when it is freed, or off only then.
+            traceback.clear_frames(e.__traceback__)
             raise
         finally:
             _HERE.on = False

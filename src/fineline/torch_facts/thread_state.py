@@ -196,10 +196,8 @@ def end_guards(error: BaseException) -> None:
     """Ends the guards of C++ in the variables of PyTorch's functions that ``error`` has passed, which end only with its traceback otherwise.
 
     By then transforms may have ended, and the guard would put back dispatch keys that belong to them: `torch.Tensor.__repr__` has such a guard.
-    AOTAutograd has one of the Python dispatcher, whose state is more than its key: the block here ends with the state that it began with.
     """
-    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    with torch._C._ForceDispatchKeyGuard(include, exclude), torch._C._DisablePythonDispatcher():
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()):
         clear_frames_of(error, (_TORCH,))
 
 
