@@ -36,6 +36,7 @@ WRONG = {
     "a wrong key at the top": (f"version = 1\nnote = 'x'\n{ENTRY}", "there is no key 'note'", 2),
     "a wrong key": (f"version = 1\n{ENTRY}line = 3\n", "there is no key 'line' in an entry; its keys are function, id, reason, count, rule, note", 6),
     "a wrong key in the second": (f"version = 1\n{ENTRY}\n{ENTRY.replace('m.f', 'm.g')}fil = 3\n", "there is no key 'fil'", 11),
+    "an unknown id": ("version = 1\n\n[[break]]\nfunction = 'f'\nid = 'FL999'\nreason = 'r'\n", "there is no id 'FL999'", 5),
     "a missing key": ("version = 1\n\n[[break]]\nfunction = 'f'\nid = 'FL411'\n", "an entry needs reason", 3),
     "an empty function": (f"version = 1\n{ENTRY.replace('m.f', '')}", "an entry needs function", 2),
     "a wrong type": (f"version = 1\n{ENTRY}note = 3\n", "note is a text, not an integer", 6),

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from fineline.errors import BadLedger
 from fineline.ledger.findings import KINDS, Finding, Key
 from fineline.ledger.reasons import stable_reason
+from fineline.refusals import REFUSALS
 from fineline.toml_file import TomlFile, toml_library, toml_type
 
 VERSION = 1
@@ -196,6 +197,9 @@ def _entry(file: TomlFile, kind: str, i: int, table: Mapping[str, object], lines
     for name, needed in _NEEDED.items():
         if needed and not table.get(name):
             raise file.wrong(f"an entry needs {name}", kind, i)
+    if table["id"] not in REFUSALS:
+        # Ids are never dropped: no other version has it.
+        raise file.wrong(f"there is no id {table['id']!r}; docs/errors.md has all", kind, i, "id")
     # People may copy a reason from a message.
     key = Key(kind, str(table["function"]), str(table["id"]), stable_reason("limit" if table["id"] == "FL104" else kind, str(table["reason"])))
     count = table.get("count", 1)
