@@ -32,6 +32,7 @@ from fineline.objects.c_argument_errors import refused
 from fineline.objects.iterator_stand_ins import ITERATOR_STAND_INS
 from fineline.objects.type_info import ABSENT, METHOD, MISSING, PROPERTY, PY_DATA, PY_OTHER, kind_of, raw_lookup, type_info
 from fineline.symbolic.arithmetic import SYMBOLIC, settled
+from fineline.torch_facts.names import OF_FAKES
 from fineline.tracing.interp import Call, Handler, Interp
 
 
@@ -75,8 +76,8 @@ def _hasattr(call: Call) -> Frame | None:
         return call.finish(hasattr(obj, name))
     if type(obj) in _OF_TYPE or (type(obj) is np.ndarray and obj in call.interp.tensors.arrays.traced):
         return call.finish(raw_lookup(call.interp.type_of(obj), name) is not MISSING)
-    # Of a fake tensor, `load_attr` knows which attributes the tensor has for which it stands.
-    info = None if is_a(obj, (type, super, FakeTensor)) else type_info(call.trace, type(obj))
+    # At an attribute that only a stand-in has, `load_attr` breaks the graph.
+    info = None if is_a(obj, (type, super)) or (is_a(obj, FakeTensor) and name in OF_FAKES) else type_info(call.trace, type(obj))
     if info is not None and info.generic:
         kind, _ = info.look(call.trace, name)
         if kind >= METHOD:
