@@ -12,7 +12,7 @@ from fineline.identity import AddressMap, IdentityMap
 class DeferredValues:
     """The values of one segment that are guarded, or made, only when the code uses them."""
 
-    __slots__ = ("_guards", "numbers", "texts", "tuples", "unsymbolic")
+    __slots__ = ("_guards", "copies", "numbers", "texts", "tuples", "unsymbolic")
 
     def __init__(self, guards: GuardBuilder) -> None:
         self._guards = guards
@@ -24,6 +24,8 @@ class DeferredValues:
         self.texts: AddressMap[Any] = AddressMap()
         # In fake mode: tuples with a source that hold varying numbers, each mapped to its copy with symbols.
         self.tuples: AddressMap[tuple] = AddressMap()
+        # These copies by the registers of their sources: each read of an attribute in C, as a ``shape``, may make another tuple.
+        self.copies: dict[int, tuple] = {}
 
     def put_off(self, v: object, src: Source) -> None:
         """Guards only the type of a number and defers the guard on its value, because the code has only moved it so far."""
@@ -37,5 +39,5 @@ class DeferredValues:
             self._guards.check(src, "eq", v)
 
     def clear(self) -> None:
-        for table in (self.numbers, self.texts, self.tuples):
+        for table in (self.numbers, self.texts, self.tuples, self.copies):
             table.clear()

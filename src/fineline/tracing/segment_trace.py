@@ -132,6 +132,8 @@ class SegmentTrace:
                 # It was a symbol so far; this read uses the number itself.
                 if type(v) in LAZY:
                     self.guards.check(src, "eq", v)
+            elif (copy := self.deferred.copies.get(src.reg)) is not None and copy is not v:
+                self._load_parts(v, src)
             elif self.deferred.numbers and type(v) in UNSYMBOLIC:
                 self.deferred.settle(v)
             return v
@@ -155,9 +157,7 @@ class SegmentTrace:
         if (known := self.sources.get(v)) is not None:
             if known is not src:
                 guards.check(src, "same", known.reg)
-            for i, item in enumerate(v if v in self.deferred.tuples else ()):
-                # This read returns the tuple with the original numbers.
-                self.load(item, guards.access(known, "index", i, item))
+            self._load_parts(v if v in self.deferred.tuples else (), known)
             return v
         if is_a(v, PINNED):
             if self.classes.given is not None and is_a(v, (type, enum.Enum)):
@@ -334,6 +334,11 @@ class SegmentTrace:
         if wrappers.changed(t, parts):
             raise NotForGraph(f"a tensor of class {cls.__name__} whose inner tensors or context the captured code has replaced")
 
+    def _load_parts(self, v: Any, src: Source) -> None:
+        """Guards the items of a tuple that is read with its numbers, after an earlier read has put symbols in their place."""
+        for part, item in self._items(v, src):
+            self.load(part, item)
+
     def read(self, v: Any, src: Source) -> Any:
         """Registers a value that the code continues with; returns a symbol instead of a number that may vary."""
         if self.symbols is not None and type(v) in LAZY:
@@ -355,7 +360,7 @@ class SegmentTrace:
     def _read_tuple(self, v: tuple, src: Source) -> tuple:
         """Returns the tuple or ``torch.Size``, or a copy of it in which symbols replace the numbers that vary."""
         guards = self.guards
-        found = self.deferred.tuples.get(v)
+        found = self.deferred.tuples.get(v, self.deferred.copies.get(src.reg))
         if found is None and not src.checked and v not in self.sources:
             items = self._items(v, src)
             if any([self._varies(x, part) for x, part in items]):
@@ -364,6 +369,7 @@ class SegmentTrace:
                 self.adopt(v, src)
                 found = self.deferred.tuples[v] = type(v)([self.read(x, part) for x, part in items])
                 self.adopt(found, src)
+                self.deferred.copies[src.reg] = found
                 return found
         return self.load(v if found is None else found, src)
 

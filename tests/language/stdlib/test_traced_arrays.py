@@ -517,6 +517,12 @@ def a_list_that_changes_as_an_index():
     return fn, held
 
 
+@table.snippet(max_graphs=2, args=lambda k: (t(k), np.ones((5 - k, 4))), calls=6, recompiles=(1,), twins=TWINS)
+def sizes_of_an_array_that_are_read_again(x, a):
+    y = x * a.shape[0]
+    return y, a.shape, a.shape[:1], [a.shape]
+
+
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_traced_arrays(program: Program, twin: str) -> None:
     check(program, twin)
