@@ -517,10 +517,86 @@ def a_list_that_changes_as_an_index():
     return fn, held
 
 
+# -- arrays of sizes that vary -----------------------------------------------------------------------------------------
+ANY_SIZE: dict[str, Any] = {"args": lambda k: (t(k, (3, 5, 7, 1, 0, 4)[k], 4),), "calls": 6, "recompiles": (1, 3, 4), "twins": TWINS, "tolerance": ROUNDED}
+
+
+@table.snippet(max_graphs=4, **ANY_SIZE)
+def made_of_a_shape(x):
+    a = x.numpy()
+    b = np.zeros(a.shape) + a
+    c = np.empty(a.shape, a.dtype)
+    c[...] = 2
+    made = b, c, np.ones(a.shape[:1], dtype=np.int16), np.full(a.shape, 2.5, np.float32), np.full((2, len(a)), True), np.full(a.shape, 7)
+    return torch.from_numpy(b.T).sum(), [(m, m.dtype, m.shape) for m in made], c + 1
+
+
+@table.snippet(max_graphs=4, **ANY_SIZE)
+def made_of_a_size(x):
+    a = x.numpy()
+    n = x.shape[0]
+    made = np.zeros(len(a)), np.ones(a.size, dtype="f4"), np.zeros(n, int), np.zeros([n, 2]), np.eye(n), np.eye(n, a.shape[1], dtype=bool), np.identity(n + 1)
+    return x + torch.from_numpy(np.zeros(len(a)))[:, None], made, [m.dtype for m in made], np.full(a.shape[0] * 2, a[:, :1].sum()), np.full((2, 4), n)
+
+
+@table.snippet(max_graphs=4, **ANY_SIZE)
+def made_of_a_range(x):
+    n = x.numpy().shape[0]
+    made = np.arange(n), np.arange(n * 2), np.arange(1, n), np.arange(n, -2, -2), np.arange(0.0, n)
+    made += np.arange(2, 3 * n, 2, dtype=np.float32), np.arange(n, dtype="i4")
+    return x * torch.from_numpy(np.arange(n))[:, None], made, [m.dtype for m in made], np.arange(n)[:, None] * np.arange(4)
+
+
+@table.snippet(max_graphs=4, **ANY_SIZE)
+def made_without_another_array(x):
+    return x + torch.from_numpy(np.zeros(x.shape[0], np.float32))[:, None]
+
+
 @table.snippet(max_graphs=2, args=lambda k: (t(k), np.ones((5 - k, 4))), calls=6, recompiles=(1,), twins=TWINS)
 def sizes_of_an_array_that_are_read_again(x, a):
     y = x * a.shape[0]
     return y, a.shape, a.shape[:1], [a.shape]
+
+
+@table.snippet(max_graphs=2, args=lambda k: (t(k), 3 + k), calls=4, recompiles=(1,), twins=TWINS)
+def made_of_a_number(x, n):
+    return x[0, 0] * torch.from_numpy(np.arange(n)), np.ones((n, 2)).sum()
+
+
+@table.snippet(max_graphs=1, args=one, twins=TWINS)
+def made_without_items(x):
+    a, b = np.empty((3, 4), np.float32), np.empty(2)
+    a[...], b[:] = 3, 4
+    return torch.from_numpy(a) + x, b
+
+
+@table.snippet(breaks=True, args=lambda k: (t(k, (5, 3, 7, 2, 4)[k], 4),), calls=5, recompiles=range(5), twins=BROKEN)
+def made_of_a_negative_size(x):
+    a = x.numpy()
+    try:
+        return np.zeros(len(a) - 4), np.ones((2, a.shape[0] - 3)), np.arange(len(a) - 4)
+    except ValueError as e:
+        return str(e), np.arange(len(a) - 4)
+
+
+@table.snippet(breaks=True, args=lambda k: (t(k, 3 + k, 4),), calls=4, recompiles=range(4), min_graphs=0, twins=BROKEN)
+def made_of_no_size(x):
+    a = x.numpy()
+    found = []
+    for make in np.zeros, np.ones, np.empty, np.eye, lambda n: np.full((n, 2), 1):
+        try:
+            found.append(make(a.shape[0] / 2))
+        except TypeError as e:
+            found.append(str(e))
+    return found, x * 2
+
+
+@table.snippet(breaks=True, args=lambda k: (t(k, 3 + k, 4),), calls=4, recompiles=range(4), twins=BROKEN)
+def made_otherwise(x):
+    a = x.numpy()
+    n = len(a)
+    made = np.zeros(a.shape, order="F"), np.eye(n, k=1), np.arange(0, n, 0.3), np.full(n, 2.5, int), np.full(a.shape, [1.0, 2, 3, 4]), np.zeros(n, np.uint32)
+    return [(m, m.dtype, m.strides) for m in made]
 
 
 @pytest.mark.parametrize("program", table.programs, ids=str)

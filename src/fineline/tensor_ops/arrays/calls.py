@@ -29,6 +29,7 @@ from fineline.tensor_ops.arrays.arguments import arrays_in, check_arguments, che
 from fineline.tensor_ops.arrays.constants import FUNCTIONS as FOLDED
 from fineline.tensor_ops.arrays.constants import METHODS as FOLDED_METHODS
 from fineline.tensor_ops.arrays.constants import SHARING, computed, ruled, tensor_from
+from fineline.tensor_ops.arrays.creation import MAKERS, has_maker, make
 from fineline.tensor_ops.arrays.functions import FUNCTIONS, IN_PLACE, INFIX, ArrayFunction
 from fineline.tensor_ops.arrays.recording import run
 from fineline.tensor_ops.arrays.samples import Samples
@@ -133,7 +134,7 @@ def _copy(interp: Interp, answer: Any, result: Tensor) -> Tensor:
 def _attempt(interp: Interp, fn: Any, args: Any, kwargs: dict, compute: Callable[..., Any]) -> tuple | None:
     """Returns the result of ``compute`` in a tuple of one. None: no array is or can be a part of the graph here; an array in the graph needs a graph break."""
     values = (*args, *kwargs.values())
-    if not any([is_array(interp, v) for v in values]):
+    if not any([is_array(interp, v) for v in values]) and not has_maker(fn, values):
         return None
     if not may_trace(interp):
         return None
@@ -376,7 +377,7 @@ def _kind_of_call(call: Call) -> Callable[..., Any]:
         return _in_place_method
     if fn in _INFIX_METHODS:
         return _infix_method
-    return _COMPUTING.get(fn, _compute)
+    return make if fn in MAKERS else _COMPUTING.get(fn, _compute)
 
 
 def _infix_method(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
@@ -393,6 +394,10 @@ def _call(call: Call) -> Frame | None:
     interp = call.interp
     # An array that shares memory with a tensor may be the ``out`` of the call.
     shared = any([type(v) is np.ndarray and interp.tensors.arrays.lies_in_shared(v) for v in call.values()])
+    if call.trace.active and has_maker(call.fn, call.values()):
+        made = _attempt(interp, call.fn, call.args, call.kwargs or {}, make)
+        if made is not None:
+            return call.finish(made[0])
     if interp.varying.numbers_vary(interp, call.frame, call.values()) and not any([is_traced(interp, v) for v in call.values()]):
         raise call.graph_break("FL448", f"{c_calls.describe(call.fn)} asks for a number that varies")
     if call.fn in _AS_ARRAY and len(call.args) == 1 and not call.kwargs and is_a(call.args[0], Tensor) and call.trace.active:
@@ -515,7 +520,7 @@ _DISPATCHED = [v for module in (np, *attributes(np, "linalg fft")) for v in vars
 _METHODS = [v for name, v in vars(np.ndarray).items() if type(v) in _METHOD_TYPES and name not in _OF_OBJECTS]
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(
     {
-        **dict.fromkeys([*_DISPATCHED, *_METHODS, *FOLDED, *FOLDED_METHODS, *_INFIX_METHODS, *_IN_PLACE_METHODS, *_AS_ARRAY], _call),
+        **dict.fromkeys([*_DISPATCHED, *_METHODS, *FOLDED, *FOLDED_METHODS, *_INFIX_METHODS, *_IN_PLACE_METHODS, *_AS_ARRAY, *MAKERS], _call),
         **dict.fromkeys([torch.tensor, *SHARING], _tensor),
         **dict.fromkeys([*attributes(torch._C.TensorBase, "numpy"), *attributes(Tensor, "__array__")], _numpy),
     }
