@@ -106,6 +106,11 @@ def by_hook(x):
     y.register_hook(lambda g: g * 2)
     return y
 
+def by_reading_hook(x):
+    y = x * 2
+    y.register_hook(lambda g: g * HOLDER.three)
+    return y
+
 CASES = {
     "named tuple": lambda x: Pair(x + 1, x * 2),
     "collections.namedtuple": lambda x: Point(x + 1, x * 2),
@@ -135,6 +140,7 @@ CASES = {
     "descriptors": by_attributes,
     "function mode": under_a_mode,
     "hook": by_hook,
+    "hook that reads a global": by_reading_hook,
 }
 for name, fn in CASES.items():
     # A function in a dict is found by no name.

@@ -18,6 +18,7 @@ from fineline.codegen.reconstruct_classes import made_class, part_of_class
 from fineline.codegen.reconstruct_instances import exception, fill_instance, instance
 from fineline.fake.fake_tensors import carry, own_attributes
 from fineline.frames.graph_breaks import NotReconstructible
+from fineline.fx.hook_node import tell
 from fineline.fx.output_fixups import as_plain, disowned, hides_class, needs_gradients, remake
 from fineline.guards.facts import storage_of, tensor_number
 from fineline.guards.relation import python_text, symbols_of
@@ -196,7 +197,8 @@ class Reconstructor(ProgramText):
             if removed:
                 self.lines.append(f"{self._memo[made.handle]}.remove()")
             else:
-                self.statement("handle", f"{self.expr(made.tensor)}.{made.method}({self.expr(made.hook)})", made.handle)
+                register = f"{self.expr(made.tensor)}.{made.method}(" if made.method else f"{self.constant(tell, 'tell')}({self.expr(made.tensor)}, "
+                self.statement("handle", f"{register}{self.expr(made.hook)})", made.handle)
 
     def set_variables(self) -> None:
         """Writes the statements that set context variables, in their order; the tokens are for the code after them."""

@@ -150,11 +150,14 @@ class Reads:
 
 
 class Registration:
-    """One registered hook. ``handle``: what the user's code holds; on fakes it is only a stand-in, which nothing reads."""
+    """One registered hook. ``handle``: what the user's code holds; on fakes it is only a stand-in, which nothing reads.
+
+    ``method``: of ``tensor``; None if that is the ticket of a hook in the graph (`fx.hook_node`).
+    """
 
     __slots__ = ("called_at", "handle", "hook", "method", "node", "reads", "tensor")
 
-    def __init__(self, tensor: Tensor, method: str, hook: Any, handle: RemovableHandle, called_at: tuple[CodeType, int] | None) -> None:
+    def __init__(self, tensor: Tensor, method: str | None, hook: Any, handle: RemovableHandle, called_at: tuple[CodeType, int] | None) -> None:
         self.tensor, self.method, self.hook, self.handle, self.called_at = tensor, method, hook, handle, called_at
         # Of a hook in the graph: its node, and what it reads.
         self.node: Node | None = None

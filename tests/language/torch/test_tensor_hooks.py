@@ -234,8 +234,8 @@ def errors_name_the_hook(compile: Any) -> Any:
     return fn
 
 
-# -- such hooks that no graph holds ------------------------------------------------------------------------------------
-@table.snippet(grad=True, breaks=True)
+# -- such hooks that run as they are ----------------------------------------------------------------------------------
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def reads_a_variable_that_is_assigned_later(x):
     y = x * 2
     y.register_hook(lambda g: g * z)
@@ -243,7 +243,7 @@ def reads_a_variable_that_is_assigned_later(x):
     return y * 3
 
 
-@table.snippet(grad=True, breaks=True)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def reads_a_variable_that_is_assigned_again(x):
     y, by = x * 2, 2.0
     y.register_hook(lambda g: g * by)
@@ -251,7 +251,7 @@ def reads_a_variable_that_is_assigned_again(x):
     return y * by
 
 
-@table.snippet(grad=True, breaks=True)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def reads_a_variable_of_a_loop(x):
     y = x
     for by in (1.0, 2.0, 3.0):
@@ -260,7 +260,7 @@ def reads_a_variable_of_a_loop(x):
     return y
 
 
-@table.snippet(grad=True, breaks=True)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def reads_a_variable_that_another_function_assigns(x):
     by = 2.0
 
@@ -285,7 +285,7 @@ def made(by):
     return hook, change
 
 
-@table.snippet(grad=True, breaks=True, recompiles=(1,), min_graphs=0)
+@table.snippet(grad=True, max_graphs=1, options=FULL, recompiles=(1,))
 def reads_a_variable_of_a_function_that_has_returned(x):
     hook, change = made(2.0)
     y = x * 2
@@ -294,7 +294,7 @@ def reads_a_variable_of_a_function_that_has_returned(x):
     return y * 3
 
 
-@table.program(grad=True, breaks=True, min_graphs=0, recompiles=(1, 2))
+@table.program(grad=True, max_graphs=1, options=FULL, recompiles=(1, 2))
 def reads_an_attribute_that_is_set_after_it() -> Any:
     class Holder:
         by = 1.0
@@ -312,7 +312,7 @@ def reads_an_attribute_that_is_set_after_it() -> Any:
     return fn, holder
 
 
-@table.program(grad=True, breaks=True, change={1: lambda s: s.update(by=5.0), 2: lambda s: s.update(by=6.0)})
+@table.program(grad=True, max_graphs=1, options=FULL, change={1: lambda s: s.update(by=5.0), 2: lambda s: s.update(by=6.0)})
 def reads_what_changes_between_calls() -> Any:
     state = {"by": 2.0}
 
@@ -340,14 +340,14 @@ class Scaling(nn.Module):
         return grad * self.by * self.factor
 
 
-@table.program(grad=True, calls=4, breaks=True, change={1: lambda m: m.by.fill_(4.0), 2: lambda m: setattr(m, "factor", 5.0)})
+@table.program(grad=True, calls=4, max_graphs=1, options=FULL, change={1: lambda m: m.by.fill_(4.0), 2: lambda m: setattr(m, "factor", 5.0)})
 def a_method_of_the_module() -> Any:
     torch.manual_seed(0)
     module = Scaling()
     return module, module
 
 
-@table.snippet(grad=True, breaks=True)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def reads_an_item_that_is_set_after_it(x):
     y, by = x * 2, [2.0]
     y.register_hook(lambda g: g * by[0])
@@ -355,7 +355,7 @@ def reads_an_item_that_is_set_after_it(x):
     return y * 3
 
 
-@table.snippet(grad=True, breaks=True)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def reads_a_key_that_is_set_after_it(x):
     BY["a"] = 2.0
     y = x * 2
@@ -364,7 +364,7 @@ def reads_a_key_that_is_set_after_it(x):
     return y * 3
 
 
-@table.program(grad=True, breaks=True)
+@table.program(grad=True, max_graphs=1, options=FULL)
 def a_method_that_it_calls_reads_what_is_set_after_it() -> Any:
     class Holder:
         def __init__(self) -> None:
@@ -407,7 +407,7 @@ def changed_before_the_backward_pass(hook: Any, change: Any, name: str) -> None:
         return fn, by
 
     make.__name__ = name
-    table.program(raw=True, grad=True, breaks=True, backward=False)(make)
+    table.program(raw=True, grad=True, max_graphs=1, backward=False)(make)
 
 
 class Changing:
@@ -417,7 +417,7 @@ class Changing:
     def reset(self) -> None:
         global SCALE
         SCALE = 3.0
-        self.by, self.items, self.later = 2.0, [2.0], None
+        self.by, self.items, self.later, self.keyed = 2.0, [2.0], None, {"by": 2.0}
 
     def scale(self, g):
         return g * self.by
@@ -430,6 +430,10 @@ def set_scale(by):
 
 def set_items(by):
     by.items[0] = 7.0
+
+
+def set_key(by):
+    by.keyed["by"] = 7.0
 
 
 def set_attribute(by):
@@ -452,6 +456,7 @@ changed_before_the_backward_pass(
     lambda y, by: y.register_hook(lambda g: g * tests_own.SCALE), set_scale, "a_module_s_attribute_before_the_backward_pass"
 )
 changed_before_the_backward_pass(lambda y, by: y.register_hook(lambda g: g * by.items[0]), set_items, "an_item_before_the_backward_pass")
+changed_before_the_backward_pass(lambda y, by: y.register_hook(lambda g: g * by.keyed["by"]), set_key, "a_key_before_the_backward_pass")
 changed_before_the_backward_pass(lambda y, by: y.register_hook(lambda g: g * by.by), set_attribute, "an_attribute_before_the_backward_pass")
 changed_before_the_backward_pass(
     lambda y, by: y.register_hook(lambda g: g * getattr(by, "by")), set_attribute, "a_named_attribute_before_the_backward_pass"  # noqa: B009
@@ -460,7 +465,7 @@ changed_before_the_backward_pass(lambda y, by: y.register_hook(by.scale), set_at
 changed_before_the_backward_pass(keep_a_setter, lambda by: by.later(), "a_variable_before_the_backward_pass")
 
 
-@table.program(raw=True, grad=True, breaks=True, backward=False)
+@table.program(raw=True, grad=True, max_graphs=1, backward=False)
 def a_gradient_before_the_backward_pass(compile: Any) -> Any:
     def inner(x, z):
         y = x * 2
@@ -475,6 +480,121 @@ def a_gradient_before_the_backward_pass(compile: Any) -> Any:
         z.grad = torch.full_like(z, 7.0)
         y.sum().backward()
         return y.detach(), x.grad.clone()
+
+    return fn
+
+
+@table.program(raw=True, grad=True, max_graphs=1, backward=False)
+def several_calls_before_the_backward_passes(compile: Any) -> Any:
+    table, seen = {"by": 2.0}, []
+
+    def inner(x, n):
+        y = x * 2
+        items = [n, y.detach().cos()]
+        y.register_hook(lambda g: g * items[0] * table["by"] + items[1])
+        y.register_hook(lambda g: g + 1)
+        y.register_hook(lambda g: seen.append(g.norm()))
+        z = y.exp()
+        items[0] = n + 1
+        return z
+
+    compiled = hidden(compile(inner))
+
+    def fn(x):
+        table["by"] = 2.0
+        seen.clear()
+        first, second = compiled(x, 3.0), compiled(x * 2, 3.0)
+        first.sum().backward(retain_graph=True)
+        table["by"] = 5.0
+        second.sum().backward()
+        first.sum().backward()
+        return first.detach(), second.detach(), x.grad.clone(), [*seen]
+
+    return fn, (table, seen)
+
+
+@table.program(raw=True, grad=True, max_graphs=1, backward=False)
+def removed_before_the_backward_pass(compile: Any) -> Any:
+    def inner(x, table):
+        y = x * 2
+        first = y.register_hook(lambda g: g * table["by"])
+        with y.register_hook(lambda g: g * table["none"]):
+            z = y * 3
+        return z, first, y.register_hook(lambda g: table["seen"].append(g))
+
+    compiled = hidden(compile(inner))
+
+    def fn(x):
+        table = {"by": 2.0, "seen": []}
+        z, first, last = compiled(x, table)
+        z.sum().backward(retain_graph=True)
+        first.remove()
+        z.sum().backward(retain_graph=True)
+        last.remove()
+        table["by"] = 7.0
+        z.sum().backward()
+        return z.detach(), x.grad.clone(), table
+
+    return fn
+
+
+class Scaled:
+    def __init__(self) -> None:
+        self.by = 2.0
+
+    def __call__(self, g):
+        self.by += 1
+        return g * self.by
+
+
+@table.program(grad=True, calls=4, max_graphs=1, options=FULL, change={2: lambda hook: setattr(hook, "by", 9.0)})
+def an_object_as_a_hook() -> Any:
+    hook = Scaled()
+
+    def fn(x):
+        y = x * 2
+        y.register_hook(hook)
+        y.register_hook(lambda g: g + 1)
+        return y.sin()
+
+    return fn, hook
+
+
+@table.program(grad=True, max_graphs=1, options=FULL)
+def notes_norms() -> Any:
+    seen: list[Any] = []
+
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda g: seen.append(g.norm()))
+        return y.exp().sum() * len(seen[:0] + [1])
+
+    return fn, seen
+
+
+@table.program(raw=True, grad=True, max_graphs=3, backward=False)
+def errors_of_hooks_that_run_as_they_are(compile: Any) -> Any:
+    table = {"by": 2}
+
+    def half(g):
+        return g[: len(g) // table["by"]]
+
+    def double(g):
+        return g.double() * table["by"]
+
+    def number(g):
+        return table["by"]
+
+    compiled = [hidden(compile(functools.partial(registered, hook=hook))) for hook in (half, double, number)]
+
+    def fn(x):
+        texts = []
+        for one in compiled:
+            try:
+                one(x).sum().backward()
+            except (RuntimeError, TypeError) as e:
+                texts.append((type(e), str(e)))
+        return texts
 
     return fn
 
@@ -499,7 +619,7 @@ def assigned_after_a_graph_break(x):
     return z
 
 
-@table.program(grad=True, breaks=True)
+@table.program(grad=True, max_graphs=1, options=FULL)
 def notes_gradients() -> Any:
     seen: list[Any] = []
 
@@ -511,14 +631,14 @@ def notes_gradients() -> Any:
     return fn, seen
 
 
-@table.snippet(grad=True, breaks=True)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def branches_on_the_gradient(x):
     y = x * 2
     y.register_hook(lambda g: g * 2 if g.sum() > 0 else g)
     return y * 3
 
 
-@table.snippet(grad=True, breaks=True)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def writes_into_the_gradient(x):
     y = x * 2
     y.register_hook(lambda g: g.mul_(3))
@@ -593,7 +713,7 @@ class Mixing(nn.Module):
         y.register_hook(lambda g: self.mix(g) * n + g)
 
 
-@table.program(grad=True, breaks=True)
+@table.program(grad=True, max_graphs=1, options=FULL)
 def calls_a_module_with_parameters() -> Any:
     torch.manual_seed(0)
     module = Mixing()
@@ -650,7 +770,7 @@ def handled_errors(x):
         return y, str(e)
 
 
-@table.snippet(grad=True, breaks=True, min_graphs=0)
+@table.snippet(grad=True, max_graphs=1, options=FULL)
 def changes_a_state(x):
     def hook(g):
         with torch.enable_grad():

@@ -2,7 +2,7 @@
 
 A hook on a tensor from before the segment is registered by the program, as the code does it: only a backward pass can tell when. A hook on a tensor
 that the graph makes is a node, and its function a sub-graph: compilers see it in the backward pass. It runs later than its capture, and no guard
-runs before it: only a hook that reads nothing that may change until then is a node.
+runs before it: a hook that may read what changes until then, or does more than compute, runs in the backward pass as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fineline.bytecode.code import CODES, names_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import NotCapturable
 from fineline.frames.stub_frames import is_own
-from fineline.fx.hook_node import register_hook
+from fineline.fx.hook_node import TicketOf, register_function, register_hook
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
 from fineline.objects.hook_order import remove_existing, remove_number
@@ -61,6 +61,8 @@ def _register(call: Call) -> Frame | None:
     try:
         return call.finish(_in_graph(call, t, hook))
     except NotCapturable as e:
+        if not interp.options.exported:
+            return call.finish(_as_function(call, t, hook))
         raise e.graph_break(call.fn, tuple(call.args), None, "a graph can't contain this hook on a tensor that it makes") from None
 
 
@@ -97,6 +99,19 @@ def _in_graph(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
     interp.tensors.keep(interp, register_hook, "call_function", register_hook, (trace.to_fx(t), name, part, *nodes), {}, None)
     made = Registration(t, "register_hook", hook, _registered(call, t, hook), _called_at(call))
     made.node, made.reads = next(reversed(trace.recorder.graph.nodes)), reads
+    trace.mutations.note_hook(made)
+    return made.handle
+
+
+def _as_function(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
+    """Makes a node of a hook on a tensor that the graph makes, which runs as it is in the backward pass; returns the handle."""
+    interp, trace = call.interp, call.trace
+    member = TicketOf(len(trace.mutations.hooks.by_handle))
+    ticket = member.__get__(None)
+    trace.load(ticket, trace.guards.access(trace.pin(register_function, "hooks"), "member", member, ticket))
+    given = (trace.to_fx(t), trace.to_fx(ticket))
+    interp.tensors.keep(interp, register_function, "call_function", register_function, given, {}, None)
+    made = Registration(ticket, None, hook, _registered(call, t, hook), _called_at(call))
     trace.mutations.note_hook(made)
     return made.handle
 
