@@ -156,7 +156,7 @@ def attend(interp: Interp, f: Frame) -> bool:
         interp.nested.opaque.reads_numbers()
         return False
     # After the graph break the instruction runs again, with the text on the stack.
-    raise GraphBreak(read, (text.value,), None, "FL417", f"the text of a tensor, made at {text.where}, is read by {name}").discard()
+    raise GraphBreak(read, (text.value,), None, "FL417", f"{text.described}, is read by {name}").discard()
 
 
 def _is_in_python(name: str, arg: int, receiver: Any) -> bool:
@@ -184,7 +184,7 @@ def read_by(interp: Interp, fn: Any, args: list, kwargs: dict | None) -> None:
         if text.value not in texts:
             read_by(interp, fn, args, kwargs)
             return
-        reason = f"the text of a tensor, made at {text.where}, is read by {describe(fn)}"
+        reason = f"{text.described}, is read by {describe(fn)}"
         raise GraphBreak(fn, tuple(args), kwargs, "FL417", reason)
 
 

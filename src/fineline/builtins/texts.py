@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import collections
 import types
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,16 +16,16 @@ from fineline.frames.graph_breaks import Delivery
 from fineline.guards.source import LASTING
 from fineline.kinds import is_a, is_users_class
 from fineline.objects import c_access, c_calls
-from fineline.objects.c_access import may_print
+from fineline.objects.c_access import may_print, prints_address
 from fineline.objects.callable_table import spec_of
 from fineline.objects.deferred_texts import known_next_time, waiting
 from fineline.objects.printing import written_out
 from fineline.objects.type_info import type_info
-from fineline.symbolic.arithmetic import SYMBOLIC, holds, settle_all
+from fineline.symbolic.arithmetic import holds, settle_all
 from fineline.tensor_ops.tensors import SIGNS
 from fineline.tracing.identity_guards import identify
 from fineline.tracing.interp import Call, Handler, Interp
-from fineline.tracing.plain_values import PINNED, SINGLETONS, VALUES, is_getter, is_value
+from fineline.tracing.plain_values import SINGLETONS, is_getter, is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
 
@@ -51,7 +50,7 @@ def _text(call: Call) -> Frame | None:
         if is_a(obj, type) and is_users_class(kind):
             for name in ("__format__", "__str__", "__repr__"):
                 type_info(trace, kind).look(trace, name)
-        if all([c_access.may_compare(trace, a) for a in args]) and not _prints_address(obj) and (fn is hash or may_print(trace, obj)):
+        if all([c_access.may_compare(trace, a) for a in args]) and (not _hashes_address(obj) if fn is hash else may_print(trace, obj)):
             replaced = len(trace.mutations.replaced)
             c_calls.prepare(call, fn, spec_of(fn), args)
             if len(trace.mutations.replaced) > replaced:
@@ -139,6 +138,12 @@ def _has_no_text(trace: SegmentTrace, t: type, fn: Any) -> bool:
     return all([type_info(trace, t).look(trace, name)[1] is methods[name] for name in asked])
 
 
+def _hashes_address(obj: Any) -> bool:
+    if is_a(obj, (tuple, frozenset)):
+        return any([_hashes_address(x) for x in obj])
+    return is_a(obj, BaseException) or prints_address(obj)
+
+
 class SameText:
     """A predicate: C prints a function, or an object, as at capture. Runs no user code for another object either."""
 
@@ -171,18 +176,6 @@ class _Given:
 
 def _checked(interp: Interp, f: Frame, value: Any, then: Delivery | None, fn: Any) -> Frame | None:
     return interp.finish(f, value if type(value) is str and fn is not hash else fn(_Given(settle_all(value))), then)
-
-
-def _prints_address(obj: Any) -> bool:
-    t = type(obj)
-    if t in SINGLETONS or t in VALUES or t in SYMBOLIC or is_a(obj, PINNED):
-        return is_a(obj, (types.BuiltinFunctionType, torch._ops.OpOverload))
-    if is_a(obj, (list, tuple, set, frozenset)):
-        return any(_prints_address(x) for x in obj)
-    if is_a(obj, dict):
-        made = is_a(obj, collections.defaultdict) and _prints_address(obj.default_factory)
-        return made or any(_prints_address(k) or _prints_address(v) for k, v in obj.items())
-    return not (is_a(obj, BaseException) and not any(_prints_address(a) for a in obj.args))
 
 
 HANDLERS: Mapping[Any, Handler] = MappingProxyType(

@@ -225,10 +225,12 @@ def may_index(a: Any) -> bool:
 
 
 def may_print(trace: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool:
-    """Returns whether C can format ``a``, which it may compare, without running user code in Python."""
+    """Returns whether C can format ``a``, which it may compare, without running user code in Python, and whether each call gets the same text."""
     t = type(a)
     if t in SYMBOLIC or id(a) in within:
         return True
+    if not within and prints_address(a):
+        return False
     if is_users_class(t) and not all([_prints_in_c(trace, t, name) for name in PRINTED]):
         return False
     if is_a(a, dict):
@@ -243,6 +245,31 @@ def may_print(trace: SegmentTrace, a: Any, within: tuple[int, ...] = ()) -> bool
         if any([written_out(x) is not x for x in items]):
             return False
     return all([may_print(trace, x, (*within, id(a))) for x in items])
+
+
+def prints_address(a: Any, within: tuple[int, ...] = ()) -> bool:
+    """Returns whether the text of ``a``, if C makes it, contains the address of an object."""
+    t = type(a)
+    if id(a) in within or (t is not slice and (t in SINGLETONS or t in VALUES or t in SYMBOLIC)):
+        return False
+    if is_a(a, PINNED):
+        return is_a(a, (types.BuiltinFunctionType, torch._ops.OpOverload))
+    within = (*within, id(a))
+    items: Any
+    if t is slice:
+        items = a.start, a.stop, a.step
+    elif is_a(a, dict):
+        made = (a.default_factory,) if is_a(a, defaultdict) else ()
+        items = *made, *dict.keys(a), *dict.values(a)
+    elif is_a(a, (list, tuple, set, frozenset, deque)) or t in VIEWS:
+        items = a
+    elif t is types.MappingProxyType:
+        items = [*a.items()]
+    elif is_a(a, BaseException):
+        items = ARGS.__get__(a)
+    else:
+        return not is_a(a, (int, float, complex, str, bytes, bytearray))
+    return any([prints_address(x, within) for x in items])
 
 
 def _prints_in_c(trace: SegmentTrace, t: type, name: str) -> bool:

@@ -15,6 +15,7 @@ from fineline.bytecode.version import CURRENT
 from fineline.cpython.c_callables import CallableSpec
 from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS
 from fineline.cpython.polyfill_itertools import STAND_INS
+from fineline.exception_slots import ARGS
 from fineline.frames.frame import Frame, InterpretedGenerator
 from fineline.frames.graph_breaks import Delivery, GraphBreak
 from fineline.fx.recorder import NotForGraph
@@ -33,6 +34,7 @@ from fineline.objects.c_access import (
     may_print,
     may_walk,
     overridden,
+    prints_address,
 )
 from fineline.objects.c_argument_errors import INSTANCE_METHODS, is_of_class, of_kind, refused, takes
 from fineline.objects.callable_table import spec_of
@@ -133,7 +135,12 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         _note_write(call, spec)
     if interp.backing.may_be_symbolic and (spec.writes_out or (method and key.__objclass__ in TEXTS)):
         args, kwargs = [written_out(a) for a in args], {k: written_out(a) for k, a in kwargs.items()} if kwargs else kwargs
-    result = call.fn(*args, **kwargs) if kwargs else call.fn(*args)
+    try:
+        result = call.fn(*args, **kwargs) if kwargs else call.fn(*args)
+    except Exception as e:
+        if spec.effect == "pure" and any([" at 0x" in text for text in ARGS.__get__(e) if type(text) is str]) and any(map(prints_address, args)):
+            raise call.graph_break("FL417", f"{describe(call.fn)} raises an error with an address in its text") from None
+        raise
     t = type(result)
     if t is np.ndarray:
         raise call.graph_break("FL410", f"{describe(call.fn)} makes an array")
@@ -261,6 +268,8 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
     reads = spec.reads
     if reads != "deep" and not all([may_index(values[i]) for i in spec.index if i < len(values)]):
         return False
+    if spec.prints and (asks(key, values) or not all([may_print(trace, a) for a in values])):
+        return False
     if reads == "none":
         return True
     if spec.nested and not all([is_a(a, dict) for a in values[key is defaultdict : positional]]):
@@ -273,8 +282,6 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
                     return False
     method = is_a(key, INSTANCE_METHODS)
     if reads == "deep":
-        if spec.prints and (asks(key, values) or not all([may_print(trace, a) for a in values])):
-            return False
         # A function that is called with the items is neither compared nor printed.
         called = spec.keyed and any([callable(a) and not _reads_arguments(a) for a in values[positional:]])
         return not called and all([may_compare(trace, a) and not has_python_items(trace, a) for a in values])

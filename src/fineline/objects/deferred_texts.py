@@ -1,13 +1,17 @@
-"""Deferred texts: texts of values that only the graph knows. A program makes those that are still alive after its graph."""
+"""Deferred texts: of values that only the graph knows, and of objects that print with an address, which is another at each call.
+
+A program makes those that are still alive after its graph.
+"""
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
-from types import CodeType, FunctionType, MappingProxyType
+from types import CodeType, FunctionType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,7 +26,7 @@ from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
 from fineline.guards.source import Source
 from fineline.identity import AddressMap
-from fineline.kinds import is_a
+from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_access import is_structseq
 from fineline.objects.type_info import type_info
 from fineline.policy.selector import describe
@@ -37,6 +41,8 @@ _TENSORS = frozenset({Tensor, torch.nn.Parameter})
 _METHODS = ("__str__", "__repr__", "__format__")
 _FILES = frozenset({torch._tensor.__file__, torch.nn.parameter.__file__})
 _TUPLES = (tuple, torch.Size)
+# What C prints of an object apart from its address, and the methods that make the text: a write to one of these changes the text.
+_NAMING = frozenset({"__qualname__", "__module__", "__class__", *_METHODS})
 # A format specification that raises for no number or for all; "c", for one, is excluded.
 _SPEC = re.compile(r"(.?[<>=^])?[-+ ]?#?0?\d*[,_]?(\.\d+)?[bdeEfFgGnosxX%]?")
 _PERCENT = re.compile(r"%[-#0 +]*\d*(\.\d+)?[dsrfFeEgG%]")
@@ -72,6 +78,12 @@ class Text(NamedTuple):
     place: tuple[CodeType, int] | None
     # The state, apart from its arguments, that the text depends on.
     state: tuple
+
+    @property
+    def described(self) -> str:
+        items = [x for a in self.args for x in _items(a)]
+        plain = all([is_a(x, (Tensor, str)) or type(x) in SYMBOLIC or type(x) in SINGLETONS or type(x) in VALUES for x in items])
+        return f"the text of {'a tensor' if plain else 'an object'}, made at {self.where}"
 
 
 class Stale(NotReconstructible):
@@ -159,11 +171,40 @@ def _late(interp: Interp, x: Any, read: bool) -> bool | None:
         trace.deferred.settle(x)
         return False
     if t not in _TENSORS and not (t is FakeTensor and not interp.backing.real):
-        return None
+        return True if _prints_address(trace, x) else None
     known = x in trace.sources or trace.recorder.known(x)
     if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(trace, x):
         return None
     return True if all([_own(trace, interp.type_of(x), name) for name in _METHODS]) else None
+
+
+def _prints_address(trace: SegmentTrace, x: Any) -> bool:
+    """Returns whether the text of ``x`` consists of names and addresses, as C prints them, and a program has, or makes, the object."""
+    t = type(x)
+    if _renamed(trace, x) or t in trace.classes.local:
+        return False
+    if t is MethodType:
+        return x not in trace.sources and type(x.__func__) is FunctionType and all([_prints_address(trace, part) for part in (x.__func__, x.__self__)])
+    if t is functools.partial:
+        return x in trace.made and not x.keywords and all([_is_plain(trace, part) or _prints_address(trace, part) for part in (x.func, *x.args)])
+    if t is not FunctionType and t is not object and (not is_users_class(t) or is_a(x, Tensor)):
+        return False
+    known = x in trace.sources or x in trace.made
+    return known and (not is_users_class(t) or all([type_info(trace, t).look(trace, name)[1] is getattr(object, name) for name in _METHODS]))
+
+
+def _is_plain(trace: SegmentTrace, x: Any) -> bool:
+    if type(x) in SINGLETONS or (type(x) in VALUES and type(x) is not slice and x not in trace.deferred.texts):
+        trace.deferred.settle(x)
+        return True
+    return False
+
+
+def _renamed(trace: SegmentTrace, x: Any) -> bool:
+    """Returns whether the captured code has written to what C prints of ``x``, or to a class's methods that print."""
+    if not _NAMING.isdisjoint(trace.mutations.class_attributes):
+        return True
+    return any([(owner is x or owner is type(x)) and descr.__name__ in _NAMING for owner, _, descr, _ in trace.mutations.slots.values()])
 
 
 def _own(trace: SegmentTrace, t: type, name: str) -> bool:
@@ -181,7 +222,8 @@ def _written(trace: SegmentTrace, t: Tensor) -> bool:
 def _state(trace: SegmentTrace, args: tuple) -> tuple:
     interp = trace.guards.interp
     given = [x for a in args for x in _items(a) if is_a(x, Tensor)]
-    return torch.get_default_dtype(), *[(x.requires_grad, interp.backing.memory(interp, x).untyped_storage()._cdata) for x in given]
+    names = [x.__qualname__ for a in args for x in _items(a) if is_a(x, FunctionType)]
+    return torch.get_default_dtype(), *names, *[(x.requires_grad, interp.backing.memory(interp, x).untyped_storage()._cdata) for x in given]
 
 
 def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
@@ -251,7 +293,7 @@ def known_next_time(interp: Interp, text: Text) -> None:
         for x in [x for a in text.args for x in _items(a)]:
             if x in interp.trace.deferred.texts:
                 found.append(interp.trace.deferred.texts[x])
-            elif is_a(x, Tensor) or unknown(x):
+            elif unknown(x) or not (type(x) in SYMBOLIC or type(x) in SINGLETONS or type(x) in VALUES):
                 return
     if interp.lessons.numbers.specialize_texts(places):
         raise Restart("FL417", f"a text of numbers, made at {text.where}, is read", again=True)
@@ -264,7 +306,7 @@ def make_first(call: Call, given: Iterable[Any]) -> None:
         known_next_time(interp, text)
         if text.value not in interp.trace.deferred.texts:
             continue
-        reason = f"the text of a tensor, made at {text.where}, is given to {describe(call.fn)}"
+        reason = f"{text.described}, is given to {describe(call.fn)}"
         raise GraphBreak(read, (text.value,), None, "FL417", reason).to(call.again())
 
 
@@ -290,7 +332,8 @@ def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """Returns the call by which a program makes ``value`` after its graph."""
     text = trace.deferred.texts[value]
     assert text.fn is not None
-    tensors = [x for a in text.args for x in _items(a) if is_a(x, Tensor)]
-    if text.state != _state(trace, text.args) or PRINT_OPTS.__dict__ in trace.mutations.written or any([_written(trace, t) for t in tensors]):
+    items = [x for a in text.args for x in _items(a)]
+    changed = any([_written(trace, x) if is_a(x, Tensor) else _renamed(trace, x) for x in items])
+    if changed or text.state != _state(trace, text.args) or PRINT_OPTS.__dict__ in trace.mutations.written:
         raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)
     return text.fn, text.args
