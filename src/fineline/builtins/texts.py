@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -104,6 +105,8 @@ def _lasts(trace: SegmentTrace, obj: Any) -> bool:
     src = trace.sources.get(obj)
     if src is None or is_value(obj) or is_a(obj, Tensor) or obj in trace.made:
         return False
+    if type(obj) is types.FunctionType and vars(sys.modules.get(obj.__module__, types)).get(obj.__qualname__) is obj:
+        return True
     while src.parent is not None and not is_a(src.value, torch.nn.Module):
         src = src.parent
     return src.op in LASTING or is_a(src.value, torch.nn.Module)

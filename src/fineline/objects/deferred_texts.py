@@ -24,6 +24,7 @@ from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import GraphBreak, NotReconstructible, Restart
 from fineline.frames.stub_frames import is_own
 from fineline.fx.body_recorder import Part
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.source import Source
 from fineline.identity import AddressMap
 from fineline.kinds import is_a, is_users_class
@@ -32,6 +33,7 @@ from fineline.objects.type_info import type_info
 from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
+from fineline.tracing.identity_guards import METHOD
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
 from fineline.tracing.segment_trace import SegmentTrace
@@ -41,6 +43,8 @@ _TENSORS = frozenset({Tensor, torch.nn.Parameter})
 _METHODS = ("__str__", "__repr__", "__format__")
 _FILES = frozenset({torch._tensor.__file__, torch.nn.parameter.__file__})
 _TUPLES = (tuple, torch.Size)
+# Objects whose text contains the texts of others, as C prints them.
+_WITH_PARTS = (tuple, list, dict, MethodType, functools.partial)
 # What C prints of an object apart from its address, and the methods that make the text: a write to one of these changes the text.
 _NAMING = frozenset({"__qualname__", "__module__", "__class__", *_METHODS})
 # A format specification that raises for no number or for all; "c", for one, is excluded.
@@ -178,31 +182,59 @@ def _late(interp: Interp, x: Any, read: bool) -> bool | None:
     return True if all([_own(trace, interp.type_of(x), name) for name in _METHODS]) else None
 
 
-def _prints_address(trace: SegmentTrace, x: Any) -> bool:
+def _prints_address(trace: SegmentTrace, x: Any, within: tuple[int, ...] = ()) -> bool:
     """Returns whether the text of ``x`` consists of names and addresses, as C prints them, and a program has, or makes, the object."""
     t = type(x)
-    if _renamed(trace, x) or t in trace.classes.local:
+    if _renamed(trace, x) or t in trace.classes.local or id(x) in within:
         return False
-    if t is MethodType:
-        return x not in trace.sources and type(x.__func__) is FunctionType and all([_prints_address(trace, part) for part in (x.__func__, x.__self__)])
-    if t is functools.partial:
-        return x in trace.made and not x.keywords and all([_is_plain(trace, part) or _prints_address(trace, part) for part in (x.func, *x.args)])
+    if t in _WITH_PARTS:
+        within = (*within, id(x))
+        return _guard_parts(trace, x) and all([_is_constant(trace, part) or _prints_address(trace, part, within) for part in _parts(x)])
     if t is not FunctionType and t is not object and (not is_users_class(t) or is_a(x, Tensor)):
         return False
     known = x in trace.sources or x in trace.made
     return known and (not is_users_class(t) or all([type_info(trace, t).look(trace, name)[1] is getattr(object, name) for name in _METHODS]))
 
 
-def _is_plain(trace: SegmentTrace, x: Any) -> bool:
+def _guard_parts(trace: SegmentTrace, x: Any) -> bool:
+    """Guards which parts ``x`` has; returns whether its text is made of theirs."""
+    t, src = type(x), trace.sources.get(x)
+    try:
+        if t is functools.partial:
+            trace.load_partial(x)
+        elif t is MethodType and src is not None:
+            trace.load_members(x, src, METHOD)
+        elif t is list or t is dict:
+            trace.expand(x)
+    except NotForGraph:
+        return False
+    return (src is not None or t is tuple or t is MethodType or x in trace.made) and not (t is functools.partial and x.keywords)
+
+
+def _is_constant(trace: SegmentTrace, x: Any) -> bool:
     if type(x) in SINGLETONS or (type(x) in VALUES and type(x) is not slice and x not in trace.deferred.texts):
         trace.deferred.settle(x)
         return True
     return False
 
 
+def _parts(x: Any) -> tuple:
+    """Returns the objects whose texts are parts of the text of ``x``."""
+    if type(x) is MethodType:
+        return x.__func__, x.__self__
+    if type(x) is functools.partial:
+        return x.func, *x.args
+    return (*x, *x.values()) if type(x) is dict else tuple(x) if type(x) is list or _is_tuple(x) else ()
+
+
+def _nested(x: Any, within: tuple[int, ...] = ()) -> list:
+    """Returns ``x`` and all its parts, down to the innermost."""
+    return [x, *[inner for part in _parts(x) if id(part) not in within for inner in _nested(part, (*within, id(x)))]]
+
+
 def _renamed(trace: SegmentTrace, x: Any) -> bool:
     """Returns whether the captured code has written to what C prints of ``x``, or to a class's methods that print."""
-    if not _NAMING.isdisjoint(trace.mutations.class_attributes):
+    if not _NAMING.isdisjoint(trace.mutations.class_attributes) or trace.mutations.wrote(x):
         return True
     return any([(owner is x or owner is type(x)) and descr.__name__ in _NAMING for owner, _, descr, _ in trace.mutations.slots.values()])
 
@@ -221,9 +253,10 @@ def _written(trace: SegmentTrace, t: Tensor) -> bool:
 
 def _state(trace: SegmentTrace, args: tuple) -> tuple:
     interp = trace.guards.interp
-    given = [x for a in args for x in _items(a) if is_a(x, Tensor)]
-    names = [x.__qualname__ for a in args for x in _items(a) if is_a(x, FunctionType)]
-    return torch.get_default_dtype(), *names, *[(x.requires_grad, interp.backing.memory(interp, x).untyped_storage()._cdata) for x in given]
+    items = [x for a in args for x in _items(a)]
+    given = [x for x in items if is_a(x, Tensor)]
+    printed = [x.__qualname__ if is_a(x, FunctionType) else id(x) for item in items if not is_a(item, Tensor) for x in _nested(item)]
+    return torch.get_default_dtype(), *printed, *[(x.requires_grad, interp.backing.memory(interp, x).untyped_storage()._cdata) for x in given]
 
 
 def _noted(interp: Interp, f: Frame, fn: Callable, args: tuple) -> str | None:
@@ -332,7 +365,7 @@ def call_of(trace: SegmentTrace, value: str) -> tuple[Callable, tuple]:
     """Returns the call by which a program makes ``value`` after its graph."""
     text = trace.deferred.texts[value]
     assert text.fn is not None
-    items = [x for a in text.args for x in _items(a)]
+    items = [x for a in text.args for item in _items(a) for x in _nested(item)]
     changed = any([_written(trace, x) if is_a(x, Tensor) else _renamed(trace, x) for x in items])
     if changed or text.state != _state(trace, text.args) or PRINT_OPTS.__dict__ in trace.mutations.written:
         raise Stale(f"the text made at {text.where}, of what has been changed since", text.place)
