@@ -294,17 +294,41 @@ def test_what_captures_the_callees_of_an_eager_call_is_the_loading_regions(proje
 
 
 def test_addresses_in_texts_are_those_of_the_process_that_loads(project: Project) -> None:
-    """C's attributes print with their addresses, which a program holds as a constant."""
+    """C's attributes and functions, and functions of a module, print with addresses that a program holds as constants; other texts each call makes."""
     project.write(
         """
+        import functools
+
+        class Plain:
+            def method(self): pass
+
+        def named(x): return x
+        GLOBAL = Plain()
+
         def of_a_getter(x): return x + 1, str(torch.Tensor.shape.__get__)
-        ALL = [of_a_getter]
+        def of_a_builtin(x): return x + 1, str(torch.add)
+        def of_a_global(x): return x + 1, f"{GLOBAL} {named}"
+        def of_a_method(x): return x + 1, f"{GLOBAL.method}"
+        def of_an_argument(x, o=GLOBAL, h=named): return x + 1, f"{o} {[o, 1]} {h}"
+        def of_a_new_object(x):
+            made = Plain()
+            return x + 1, (f"{made} {functools.partial(made.method)}", made)
+
+        ALL = [of_a_getter, of_a_builtin, of_a_global, of_a_method, of_an_argument, of_a_new_object]
         """
     )
     project.save_all()
     loading = """
-        compiled = fineline.load("of_a_getter.captures", of_a_getter)
-        assert compiled(x)[1] == of_a_getter(x)[1] == compiled(x)[1]
-        print(*kinds(compiled))
+        for fn in ALL:
+            compiled = fineline.load(f"{fn.__name__}.captures", fn)
+            for _ in range(2):
+                found, text = compiled(x)
+                if fn is of_a_new_object:
+                    text, made = text
+                    assert text == f"{made} {functools.partial(made.method)}"
+                else:
+                    assert text == fn(x)[1], (fn, text)
+            print(*kinds(compiled), end=", ")
         """
-    assert project.run(loading) == "loaded recompile graph\n"
+    again = "loaded recompile graph, "
+    assert project.run(loading) == f"{again * 3}loaded, {again}loaded, "

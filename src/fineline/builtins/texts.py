@@ -118,14 +118,15 @@ def _printed_by_c(trace: SegmentTrace, fn: Any, obj: Any) -> str | None:
     None: of another object, or of one that may be another at each call.
     """
     t = type(obj)
-    if t is types.BuiltinFunctionType and is_value(obj):
-        return str(fn(obj))
-    if is_getter(obj) and not is_users_class(obj.__self__.__objclass__):
-        # C's attributes last as long as the process, but the guard keeps their addresses out of saved programs.
-        descr = obj.__self__
-        same = SameText(object.__repr__(descr))
-        trace.guards.check(trace.pin(descr, descr.__name__), "predicate", (same, f"prints as {same.text}"), "text")
-        return str(fn(obj))
+    builtin = t is types.BuiltinFunctionType and is_value(obj)
+    if builtin or (is_getter(obj) and not is_users_class(obj.__self__.__objclass__)):
+        text = str(fn(obj))
+        if not builtin or " at 0x" in text:
+            # C's functions and attributes last as long as the process, but the guard keeps their addresses out of saved programs.
+            lasting = obj if builtin else obj.__self__
+            same = SameText(object.__repr__(lasting))
+            trace.guards.check(trace.pin(lasting, lasting.__name__), "predicate", (same, f"prints as {same.text}"), "text")
+        return text
     if not _lasts(trace, obj) or (t is not types.FunctionType and not _has_no_text(trace, t, fn)):
         return None
     text = str(fn(obj))

@@ -38,7 +38,7 @@ from fineline.objects.c_access import (
 )
 from fineline.objects.c_argument_errors import INSTANCE_METHODS, is_of_class, of_kind, refused, takes
 from fineline.objects.callable_table import spec_of
-from fineline.objects.deferred_texts import waiting
+from fineline.objects.deferred_texts import formatted
 from fineline.objects.iterator_stand_ins import ITERATOR_STAND_INS
 from fineline.objects.list_iterators import unread_lists
 from fineline.objects.numpy_numbers import converts, symbols_for
@@ -91,7 +91,7 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
     args, kwargs = call.args, call.kwargs
     if not trace.active and not polyfill_needed(args, kwargs):
         return call.run_natively()
-    if key is str.format and not kwargs and (text := waiting(interp, call.frame, key, args)) is not None:
+    if key is str.format and args and (text := formatted(interp, call.frame, args, kwargs)) is not None:
         return call.finish(text)
     if trace.deferred.unsymbolic and converts(key, args):
         args = call.args = symbols_for(trace, args)

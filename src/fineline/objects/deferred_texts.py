@@ -101,6 +101,30 @@ def waiting(interp: Interp, f: Frame, fn: Callable, args: Any) -> str | None:
     return _noted(interp, f, fn, tuple(args)) if interp.trace.active and _may_wait(interp, f, fn, args) else None
 
 
+def formatted(interp: Interp, f: Frame, args: list, kwargs: dict | None) -> str | None:
+    """Returns the text of ``str.format(*args, **kwargs)``, deferred; None if it has to be made now."""
+    if kwargs:
+        pattern = _numbered(args[0], len(args) - 1, kwargs) if type(args[0]) is str and args[0] not in interp.trace.deferred.texts else None
+        if pattern is None:
+            return None
+        args = [pattern, *args[1:], *kwargs.values()]
+    return waiting(interp, f, str.format, args)
+
+
+def _numbered(pattern: str, positional: int, names: Iterable[str]) -> str | None:
+    """Returns the format with numbers in place of names, which follow the ``positional`` arguments; None if it has other fields than names and numbers."""
+    at = {name: str(n) for n, name in enumerate(names, positional)}
+    try:
+        parts = list(Formatter().parse(pattern))
+    except ValueError:
+        return None
+    if not all([field is None or field in at or (field.isdecimal() and int(field) < positional) for _, field, _, _ in parts]):
+        return None
+    literals = [literal.replace("{", "{{").replace("}", "}}") for literal, *_ in parts]
+    fields = ["" if field is None else f"{{{at.get(field, field)}{f'!{how}' if how else ''}:{spec}}}" for _, field, spec, how in parts]
+    return "".join([part for pair in zip(literals, fields, strict=True) for part in pair])
+
+
 def joined(interp: Interp, f: Frame, parts: tuple) -> str:
     """Returns the concatenation of texts, some of them deferred, as a deferred text."""
     text = _noted(interp, f, _join, parts)
