@@ -105,11 +105,17 @@ def _lasts(trace: SegmentTrace, obj: Any) -> bool:
     src = trace.sources.get(obj)
     if src is None or is_value(obj) or is_a(obj, Tensor) or obj in trace.made:
         return False
-    if type(obj) is types.FunctionType and vars(sys.modules.get(obj.__module__, types)).get(obj.__qualname__) is obj:
+    if type(obj) is types.FunctionType and _is_named(obj):
         return True
     while src.parent is not None and not is_a(src.value, torch.nn.Module):
         src = src.parent
     return src.op in LASTING or is_a(src.value, torch.nn.Module)
+
+
+def _is_named(fn: types.FunctionType) -> bool:
+    """Returns whether a module has the function under its name, so that it lasts where it is only an argument."""
+    module = sys.modules.get(fn.__module__) if type(fn.__module__) is str else None
+    return is_a(module, types.ModuleType) and types.ModuleType.__getattribute__(module, "__dict__").get(fn.__qualname__) is fn
 
 
 def _printed_by_c(trace: SegmentTrace, fn: Any, obj: Any) -> str | None:

@@ -198,10 +198,6 @@ def object_each(k: int) -> tuple[torch.Tensor, Any]:
     return t(), ARGUMENTS["objects"][k]
 
 
-def closure_each(k: int) -> tuple[torch.Tensor, Any]:
-    return t(), ARGUMENTS["closures"][k]
-
-
 @table.snippet(args=object_each, breaks=True, recompiles={1, 2}, steady=False)
 def read(x, o):
     y = x.sin()
@@ -213,7 +209,7 @@ def read(x, o):
 def read_of_named_functions(x, h):
     y = h(x)
     text = f"{h}"
-    return y + len(text), {text: 1}, "two" in text, text.split()[1]
+    return y + len(text), {text: 1}, "two" in text, text.split()[1], id(h)
 
 
 @table.snippet(args=object_each, max_graphs=3, breaks=True, recompiles={1, 2}, steady=False)
@@ -247,7 +243,11 @@ def stored() -> Any:
     return fn, (log, held)
 
 
-@table.snippet(args=closure_each, breaks=True, recompiles={1, 2}, steady=False)
+# Those that programs write to.
+WRITTEN = [(Plain(), made_anew(1)) for _ in range(3)]
+
+
+@table.snippet(args=lambda k: (t(), WRITTEN[k][1]), breaks=True, recompiles={1, 2}, steady=False)
 def renamed(x, h):
     h.__qualname__ = "first"
     before = f"{h}"
@@ -306,7 +306,7 @@ def grown(x, held):
     return y + 1, before, f"{held}", text, f"{new}"
 
 
-@table.snippet(args=object_each, max_graphs=1, steady=False)
+@table.snippet(args=lambda k: (t(), WRITTEN[k][0]), max_graphs=1, steady=False)
 def written_to(x, o):
     o.number = 3
     text = f"{o}"
