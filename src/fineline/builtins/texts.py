@@ -58,7 +58,7 @@ def _text(call: Call) -> Frame | None:
                 return _text(call)
             return call.finish(fn(written_out(obj), *args[1:], **(kwargs or {})))
         t = type(obj)
-        if is_users_class(t) and not is_a(obj, Tensor):
+        if is_users_class(t) and not is_a(obj, Tensor) and interp.type_of(obj) is t:
             info = type_info(trace, t)
             if fn is format and bare and not kwargs and info.look(trace, "__format__")[1] is object.__format__:
                 return _text(call.of(builtins.str, [obj]))

@@ -81,8 +81,9 @@ class Outcome(ValueWalk[object]):
         return Given(src, v)
 
     def deferred_text(self, v: str) -> Never:
-        known_next_time(self.trace.guards.interp, self.trace.deferred.texts[v])
-        raise NotExported("the result holds the text of a tensor", id="FL603")
+        text = self.trace.deferred.texts[v]
+        known_next_time(self.trace.guards.interp, text)
+        raise NotExported(f"the result holds {text.described}", id="FL603")
 
     def literal(self, v: object) -> object:
         return v

@@ -209,7 +209,8 @@ def _late(interp: Interp, x: Any, read: bool) -> bool | None:
 def _prints_address(trace: SegmentTrace, x: Any, within: tuple[int, ...] = ()) -> bool:
     """Returns whether the text of ``x`` consists of names and addresses, as C prints them, and a program has, or makes, the object."""
     t = type(x)
-    if _renamed(trace, x) or t in trace.classes.local or id(x) in within:
+    if _renamed(trace, x) or t in trace.classes.local or id(x) in within or trace.guards.interp.type_of(x) is not t:
+        # The last: it stands for an object of C's.
         return False
     if t in _WITH_PARTS:
         within = (*within, id(x))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import abc
 import collections
 import functools
+import itertools
 import re
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import fineline
 from tests.language.dynamic.texts import Held
 from tests.oracle import Program, Table, check, t
 
@@ -314,6 +317,29 @@ def written_to(x, o):
     return x.sin() + 1, text
 
 
+# The interpreter has objects of its own for these.
+STAND_INS: dict[str, Callable[[], Any]] = {
+    "generator": lambda: (i for i in [1]),
+    "map": lambda: map(len, ["a"]),
+    "filter": lambda: filter(None, [1]),
+    "takewhile": lambda: itertools.takewhile(bool, [1]),
+    "list_iterator": lambda: iter([1]),
+    "frame": sys._getframe,
+}
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_objects_with_a_stand_in(name: str) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        y = x.sin()
+        made = STAND_INS[name]()
+        return y + 1, [re.sub("0x[0-9a-f]+", "0x", text) for text in (str(made), "%r" % (made,), f"{[made]}")]
+
+    compiled = fineline.compile(fn, backend="eager")
+    for _ in range(3):
+        assert re.sub("line [0-9]+", "line", str(compiled(t())[1])) == re.sub("line [0-9]+", "line", str(fn(t())[1]))
+
+
 # -- what the call makes ---------------------------------------------------------------------------------------------------
 def new_object(x):
     made = Plain()
@@ -386,8 +412,6 @@ NEW = (new_object, new_objects, new_function, new_closure, new_lambda, new_wrapp
 @pytest.mark.parametrize("first_call", ["live", "compiled"])
 def test_what_the_call_makes(fn: Callable[..., Any], dynamic: bool | None, first_call: str) -> None:
     """The text is that of the object which the same call returns; the oracle can't tell, because each run makes others."""
-    import fineline
-
     graphs: list[torch.fx.GraphModule] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
