@@ -268,7 +268,7 @@ def _may_run(trace: SegmentTrace, key: Any, spec: CallableSpec, values: Any, pos
     reads = spec.reads
     if reads != "deep" and not all([may_index(values[i]) for i in spec.index if i < len(values)]):
         return False
-    if spec.prints and (asks(key, values) or not all([may_print(trace, a) for a in values])):
+    if spec.prints and (reads == "deep" or len(values) == 1) and (asks(key, values) or not all([may_print(trace, a) for a in values])):
         return False
     if reads == "none":
         return True

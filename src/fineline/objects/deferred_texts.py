@@ -29,7 +29,7 @@ from fineline.guards.source import Source
 from fineline.identity import AddressMap
 from fineline.kinds import is_a, is_users_class
 from fineline.objects.c_access import is_structseq
-from fineline.objects.type_info import type_info
+from fineline.objects.type_info import raw_lookup, type_info
 from fineline.policy.selector import describe
 from fineline.report.operator_counter import Tally
 from fineline.symbolic.arithmetic import SYMBOLIC, unknown
@@ -199,26 +199,36 @@ def _late(interp: Interp, x: Any, read: bool) -> bool | None:
         trace.deferred.settle(x)
         return False
     if t not in _TENSORS and not (t is FakeTensor and not interp.backing.real):
-        return True if _prints_address(trace, x) else None
+        return True if _prints_in_c(x) and _prints_address(trace, x) else None
     known = x in trace.sources or trace.recorder.known(x)
     if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(trace, x):
         return None
     return True if all([_own(trace, interp.type_of(x), name) for name in _METHODS]) else None
 
 
-def _prints_address(trace: SegmentTrace, x: Any, within: tuple[int, ...] = ()) -> bool:
-    """Returns whether the text of ``x`` consists of names and addresses, as C prints them, and a program has, or makes, the object."""
+def _prints_in_c(x: Any, within: tuple[int, ...] = ()) -> bool:
+    """Returns whether the text of ``x`` consists of names, addresses and constants, as C prints them."""
     t = type(x)
-    if _renamed(trace, x) or t in trace.classes.local or id(x) in within or trace.guards.interp.type_of(x) is not t:
+    if t in SINGLETONS or (t in VALUES and t is not slice):
+        return True
+    if t in _WITH_PARTS:
+        return id(x) not in within and all([_prints_in_c(part, (*within, id(x))) for part in _parts(x)])
+    if is_users_class(t):
+        return not is_a(x, Tensor) and all([raw_lookup(t, name) is getattr(object, name) for name in _METHODS])
+    return t is FunctionType or t is object
+
+
+def _prints_address(trace: SegmentTrace, x: Any) -> bool:
+    """Returns whether a program has, or makes, the object ``x``, whose text C makes; guards that."""
+    t = type(x)
+    if _renamed(trace, x) or t in trace.classes.local or trace.guards.interp.type_of(x) is not t:
         # The last: it stands for an object of C's.
         return False
     if t in _WITH_PARTS:
-        within = (*within, id(x))
-        return _guard_parts(trace, x) and all([_is_constant(trace, part) or _prints_address(trace, part, within) for part in _parts(x)])
-    if t is not FunctionType and t is not object and (not is_users_class(t) or is_a(x, Tensor)):
+        return _guard_parts(trace, x) and all([_is_constant(trace, part) or _prints_address(trace, part) for part in _parts(x)])
+    if is_users_class(t) and not all([type_info(trace, t).look(trace, name)[1] is getattr(object, name) for name in _METHODS]):
         return False
-    known = x in trace.sources or x in trace.made
-    return known and (not is_users_class(t) or all([type_info(trace, t).look(trace, name)[1] is getattr(object, name) for name in _METHODS]))
+    return type(x) not in VALUES and (x in trace.sources or x in trace.made)
 
 
 def _guard_parts(trace: SegmentTrace, x: Any) -> bool:
