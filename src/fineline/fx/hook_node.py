@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from fineline.guards.source import NumberedMember
 from fineline.kinds import is_a
 
 
@@ -35,12 +36,8 @@ def register_hook(t: Tensor, name: str, hook: Callable[..., tuple[Any, ...]], *v
     t.register_hook(run)
 
 
-class _Nth(NamedTuple):
-    n: int
-
-
-class TicketOf(_Nth):
-    """A descriptor for a new ticket, used as a member in a source; ``n`` distinguishes the hooks of a program."""
+class TicketOf(NumberedMember):
+    """A descriptor for a new ticket."""
 
     __slots__ = ()
     MEMBER_TEXTS = MappingProxyType({"": "the ticket of a hook"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import GetSetDescriptorType, MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -87,6 +87,12 @@ def root_of(src: Source) -> Source:
     while src.parent is not None:
         src = src.parent
     return src
+
+
+class NumberedMember(NamedTuple):
+    """A descriptor for one of several values that an object gives, used as a member in a source; ``n`` distinguishes these."""
+
+    n: int
 
 
 class UnseenMember:

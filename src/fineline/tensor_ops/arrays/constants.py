@@ -8,13 +8,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fineline.bytecode.asynchronous import let_pass
 from fineline.guards.facts import storage_of
+from fineline.guards.source import NumberedMember
 from fineline.identity import AddressMap
 from fineline.kinds import is_a
 from fineline.numpy_support import np
@@ -144,12 +145,8 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
 
 
 # -- tensors of arrays ---------------------------------------------------------------------------------------------------
-class _Nth(NamedTuple):
-    n: int
-
-
-class TensorOf(_Nth):
-    """A descriptor for a tensor that shares an array's memory, used as a member in a source; ``n`` distinguishes several tensors of one array."""
+class TensorOf(NumberedMember):
+    """A descriptor for a tensor that shares an array's memory."""
 
     __slots__ = ()
     MEMBER_TEXTS = MappingProxyType({"": "torch.from_numpy({of})"})
