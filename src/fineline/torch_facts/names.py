@@ -227,4 +227,4 @@ _OF_FAKES = (
     "get_nested_int item_memo nested_int_memo nonzero_memo pytype real_tensor unique_consecutive_memo unique_memo"
 )
 OF_FAKES = frozenset(_OF_FAKES.split())
-"""Attributes of fake tensors that the tensors for which these stand have not. A list, because a fake to ask takes two seconds of imports."""
+"""Attributes that fake tensors have, and the tensors that they stand for have not. A list, because a fake to ask takes two seconds of imports."""
