@@ -21,6 +21,7 @@ from fineline.fx.output_fixups import disowned
 from fineline.guards.source import Source
 from fineline.identity import AddressMap, IdentityMap, IdentitySet
 from fineline.kinds import is_a, is_users_class
+from fineline.report.events import Event
 from fineline.torch_facts.tensor_backup import put_back_memory
 from fineline.tracing.subgraph_rules import Timing
 
@@ -155,13 +156,15 @@ class Registration:
     ``method``: of ``tensor``; None if that is the ticket of a hook in the graph (`fx.hook_node`).
     """
 
-    __slots__ = ("called_at", "handle", "hook", "method", "node", "reads", "tensor")
+    __slots__ = ("called_at", "event", "handle", "hook", "method", "node", "reads", "tensor")
 
     def __init__(self, tensor: Tensor, method: str | None, hook: Any, handle: RemovableHandle, called_at: tuple[CodeType, int] | None) -> None:
         self.tensor, self.method, self.hook, self.handle, self.called_at = tensor, method, hook, handle, called_at
         # Of a hook in the graph: its node, and what it reads.
         self.node: Node | None = None
         self.reads: Reads | None = None
+        # Tells why a hook of a tensor in the graph is no part of the graph, and runs eagerly in the backward pass.
+        self.event: Event | None = None
 
     def outside(self, text: str) -> NotReconstructible:
         """Returns the exception that makes the registration run eagerly, between two graphs."""
@@ -193,7 +196,7 @@ class HookLog:
     __slots__ = ("_count", "_shown", "by_handle", "events", "holders", "of_modules")
 
     def __init__(self) -> None:
-        # Registrations on tensors from before the segment, which the program repeats; True: the removal of one.
+        # Registrations on tensors from before the segment, and of hooks that run eagerly, which the program makes; True: the removal of one.
         self.events: list[tuple[Registration, bool]] = []
         self.by_handle: IdentityMap[Registration] = IdentityMap()
         self.of_modules: IdentityMap[ModuleHook] = IdentityMap()
@@ -213,6 +216,11 @@ class HookLog:
         self.by_handle[made.handle] = made
         if made.node is None:
             self.events.append((made, False))
+
+    @property
+    def eager_events(self) -> list[Event]:
+        """What tells of the hooks that run eagerly."""
+        return [made.event for made in self.by_handle.values() if made.event is not None]
 
     def add_to_module(self, made: ModuleHook) -> None:
         """Notes a handle that is about to get its number."""

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+import fineline
 from tests.language.torch.test_modes_around_calls import hidden
 from tests.oracle import Program, Table, check, t
 
@@ -949,3 +950,30 @@ def keeps_what_changes_between_calls_by_a_default_argument() -> Any:
 @pytest.mark.parametrize("program", table.programs, ids=str)
 def test_hooks(program: Program, twin: str) -> None:
     check(program, twin)
+
+
+# -- what users are told -----------------------------------------------------------------------------------------------------
+RULES = fineline.Policy(disable=[doubled])
+
+
+@pytest.mark.parametrize(
+    ("hook", "options", "id", "reason", "rule"),
+    [
+        (lambda g: g * BY["a"], FULL, "FL520", "it reads the global BY", ""),
+        (lambda g: print(end="") or g, {"breaks": "declared"}, "FL520", "print can't be captured", ""),
+        (doubled, {"policy": RULES}, "FL400", "doubled is disabled", str(RULES.rules[0])),
+    ],
+    ids=["a global", "an effect", "a rule"],
+)
+def test_a_hook_that_runs_eagerly_has_an_event(hook: Any, options: dict[str, Any], id: str, reason: str, rule: str) -> None:
+    def fn(x):
+        y = x * 2
+        y.register_hook(hook)
+        return y * 3
+
+    compiled = fineline.compile(fn, backend="eager", **options)
+    for _ in range(2):
+        compiled(t(1, grad=True)).sum().backward()
+    (event,) = [event for event in fineline.report(compiled).events if event.kind == "eager"]
+    assert (event.id, event.file, event.line, event.rule) == (id, __file__, fn.__code__.co_firstlineno + 2, rule)
+    assert "a hook runs eagerly in the backward pass" in event.reason and reason in event.reason

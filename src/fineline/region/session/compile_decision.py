@@ -74,6 +74,8 @@ def _keep(
             region.reports.note(Event("graph", "FL001", f"{n} operator{'' if n == 1 else 's'}", *at, detail=detail))
         if writer.uncompiled and not small and region.backend.name != "eager":
             region.reports.note(Event("eager", "FL435", writer.uncompiled, *at))
+    for event in writer.trace.mutations.hooks.eager_events:
+        region.reports.note(event)
     entry_point.add(shape, segment, "skipped" if skipped else "eager")
     measures = measure(recording, segment, roots, region.options.evaluator) if recording is not None else None
     detail = {"program": functools.partial(describe_program, segment, measures)}

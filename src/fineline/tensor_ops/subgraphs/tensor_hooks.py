@@ -21,11 +21,12 @@ from torch.utils.hooks import RemovableHandle
 from fineline.bytecode.code import CODES, names_in
 from fineline.frames.frame import Frame
 from fineline.frames.graph_breaks import NotCapturable
-from fineline.frames.stub_frames import is_own
+from fineline.frames.stub_frames import is_own, user_stack
 from fineline.fx.hook_node import TicketOf, register_function, register_hook
 from fineline.identity import IdentitySet
 from fineline.kinds import is_a, is_users_class
 from fineline.objects.hook_order import remove_existing, remove_number
+from fineline.report.events import Event
 from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.tensor_ops.subgraphs.bodies import Bodies
 from fineline.tracing.interp import Call, Handler, Interp
@@ -62,7 +63,7 @@ def _register(call: Call) -> Frame | None:
         return call.finish(_in_graph(call, t, hook))
     except NotCapturable as e:
         if not interp.options.exported:
-            return call.finish(_as_function(call, t, hook))
+            return call.finish(_as_function(call, t, hook, e))
         raise e.graph_break(call.fn, tuple(call.args), None, "a graph can't contain this hook on a tensor that it makes") from None
 
 
@@ -103,7 +104,7 @@ def _in_graph(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
     return made.handle
 
 
-def _as_function(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
+def _as_function(call: Call, t: Tensor, hook: Any, why: NotCapturable) -> RemovableHandle:
     """Makes a node of a hook on a tensor that the graph makes, which runs as it is in the backward pass; returns the handle."""
     interp, trace = call.interp, call.trace
     member = TicketOf(len(trace.mutations.hooks.by_handle))
@@ -112,6 +113,9 @@ def _as_function(call: Call, t: Tensor, hook: Any) -> RemovableHandle:
     given = (trace.to_fx(t), trace.to_fx(ticket))
     interp.tensors.keep(interp, register_function, "call_function", register_function, given, {}, None)
     made = Registration(ticket, None, hook, _registered(call, t, hook), _called_at(call))
+    stack = user_stack(call.frame)
+    file, line, _ = stack[-1]
+    made.event = Event("eager", why.error, f"a hook runs eagerly in the backward pass: {why.reason}", file, line, why.rule, detail={"stack": stack})
     trace.mutations.note_hook(made)
     return made.handle
 
