@@ -149,6 +149,7 @@ def _has_no_text(trace: SegmentTrace, t: type, fn: Any) -> bool:
 
 
 def _hashes_address(obj: Any) -> bool:
+    """Returns whether the hash of ``obj``, if C computes it, depends on the address of an object."""
     if is_a(obj, (tuple, frozenset)):
         return any([_hashes_address(x) for x in obj])
     return is_a(obj, BaseException) or prints_address(obj)

@@ -199,7 +199,7 @@ def _late(interp: Interp, x: Any, read: bool) -> bool | None:
         trace.deferred.settle(x)
         return False
     if t not in _TENSORS and not (t is FakeTensor and not interp.backing.real):
-        return True if _prints_in_c(x) and _prints_address(trace, x) else None
+        return True if _prints_in_c(x) and _is_available(trace, x) else None
     known = x in trace.sources or trace.recorder.known(x)
     if x.layout is not torch.strided or x.is_nested or x.device.type == "meta" or not known or _written(trace, x):
         return None
@@ -218,14 +218,14 @@ def _prints_in_c(x: Any, within: tuple[int, ...] = ()) -> bool:
     return t is FunctionType or t is object
 
 
-def _prints_address(trace: SegmentTrace, x: Any) -> bool:
+def _is_available(trace: SegmentTrace, x: Any) -> bool:
     """Returns whether a program has, or makes, the object ``x``, whose text C makes; guards that."""
     t = type(x)
     if _renamed(trace, x) or t in trace.classes.local or trace.guards.interp.type_of(x) is not t:
         # The last: it stands for an object of C's.
         return False
     if t in _WITH_PARTS:
-        return _guard_parts(trace, x) and all([_is_constant(trace, part) or _prints_address(trace, part) for part in _parts(x)])
+        return _guard_parts(trace, x) and all([_is_constant(trace, part) or _is_available(trace, part) for part in _parts(x)])
     if is_users_class(t) and not all([type_info(trace, t).look(trace, name)[1] is getattr(object, name) for name in _METHODS]):
         return False
     return type(x) not in VALUES and (x in trace.sources or x in trace.made)
