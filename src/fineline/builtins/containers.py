@@ -91,6 +91,8 @@ def length(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) -> 
             return interp.finish(f, interp.backing.length(interp, obj), then)
         if t is np.ndarray and obj in interp.tensors.arrays.traced:
             return interp.finish(f, interp.tensors.array_length(interp, obj), then)
+        if t is np.ndarray and obj.ndim:
+            return interp.call(f, protocols.array_length, [obj], None, then)
         if t in c_access.CONTAINERS or c_access.is_structseq(t):
             return interp.finish(f, _read_length(trace, obj, then), then)
         if is_users_class(t):

@@ -28,7 +28,7 @@ from fineline.objects import c_access, c_calls
 from fineline.objects.carried_iterators import STANDING, CarriedIterator, EndsAfter, FollowingItem, containers_of
 from fineline.objects.deferred_texts import given
 from fineline.objects.list_iterators import next_item
-from fineline.objects.polyfills import ITER_CALLABLE, ITER_SEQUENCE
+from fineline.objects.polyfills import ITER_ARRAY, ITER_CALLABLE, ITER_SEQUENCE
 from fineline.objects.type_info import ABSENT, MISSING, in_python, raw_lookup, special_method, type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.tensor_ops.rules import call_ruled
@@ -84,7 +84,9 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         return interp.finish(f, it, then)
     if is_a(obj, enum.EnumMeta) and obj not in trace.classes.local:
         return interp.finish(f, iter(list(obj)), then)
-    if t is np.ndarray and (rows := interp.tensors.array_items(interp, obj)) is not None:
+    if t is np.ndarray and interp.tensors.has_numbers(interp, obj):
+        return interp.call(f, ITER_ARRAY, [obj], None, Delivery(c_calls.stand_in, then))
+    if t is np.ndarray and (rows := interp.tensors.array_rows(interp, obj)) is not None:
         it = iter(rows)
         trace.made.add(it)
         return interp.finish(f, it, then)
@@ -202,7 +204,10 @@ def _next_carried(call: Call) -> Frame | None:
         return call.finish(next(it))
     src, ahead = trace.sources[it.iterator], it.taken
     name = STANDING[type(it)].__name__
-    if any([x in trace.mutations.written for x in containers_of(it.iterator)]):
+    over = containers_of(it.iterator)
+    # The graph's writes into tensors are not in the memory of an array yet.
+    unwritten = trace.recorder.writes.storages and any([type(x) is np.ndarray for x in over])
+    if unwritten or any([x in trace.mutations.written for x in over]):
         raise GraphBreak(next, (it,), None, "FL416", f"the next item of a {name} over what has been written to")
     try:
         # If the segment has read the container as a whole, symbols may have replaced its numbers.

@@ -17,6 +17,17 @@ STATES_OF_ITERTOOLS: bool = hasattr(itertools.chain, "__setstate__")
 REVERSED_LIST: type = type(reversed([]))
 
 
+class NoItems:
+    """A sequence that is empty."""
+
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError
+
+
+# The type of iterators over what has only ``__getitem__``, and over arrays of NumPy.
+SEQUENCE_ITERATOR: type = type(iter(NoItems()))
+
+
 class NoState(TypeError):
     """C does not say where an iterator is."""
 

@@ -211,3 +211,16 @@ class SequenceIterator(Lazy):
             return item
         self.source = None
         raise StopIteration
+
+
+class ArrayIterator(SequenceIterator):
+    """`iter(a)` of an array of NumPy: it ends where the array does, without the error that C would clear."""
+
+    def __next__(self) -> Any:
+        source = self.source
+        if source is not None and self.index < len(source):
+            item = source[self.index]
+            self.index += 1
+            return item
+        self.source = None
+        raise StopIteration

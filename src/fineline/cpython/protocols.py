@@ -277,6 +277,12 @@ def length(obj: Any) -> int:
     return checked_length(special(obj, "__len__"))
 
 
+def array_length(a: Any) -> int:
+    """Returns the length of an array of NumPy, which has a dimension."""
+    n: int = a.shape[0]
+    return n
+
+
 def length_hint(obj: Any, default: Any = 0, /) -> int:
     given = index(default)
     size, hint = special(obj, "__len__"), special(obj, "__length_hint__")

@@ -248,9 +248,7 @@ def of_attention_params(interp: Interp, f: Frame, obj: Any, name: str, then: Del
 
 
 def of_array(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
-    """Handles the attributes of an array that is a part of the graph, which a stand-in replaces."""
-    if obj not in interp.tensors.arrays.traced:
-        return NEXT
+    """Handles the attributes of an array that is a part of the graph, which a stand-in replaces, and of one that may become a part."""
     value = interp.tensors.array_attribute(interp, obj, name)
     return NEXT if value is NotImplemented else interp.finish(f, value, then)
 

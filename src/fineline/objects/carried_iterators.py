@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, MappingProxyType
 from typing import Any
 
-from fineline.cpython.iterator_states import iterator_state, set_iterator_state
+from fineline.cpython.iterator_states import SEQUENCE_ITERATOR, iterator_state, set_iterator_state
 from fineline.cpython.polyfill_iterators import Lazy
 from fineline.cpython.reference_counts import reference_counts
 from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
+from fineline.numpy_support import np
 from fineline.tracing.identity_guards import VIEWS
 
 # Iterators over one container, which C's `__reduce__` describes without loss. A deque's iterator is excluded: its copy would not notice
@@ -41,7 +42,7 @@ HOLDERS: frozenset[type] = frozenset(
 # Containers that may hold iterators.
 CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset)
 ENDLESS: frozenset[type] = frozenset({itertools.repeat, itertools.count})
-CARRIABLE = OVER_CONTAINERS | READERS | HOLDERS
+CARRIABLE = OVER_CONTAINERS | {SEQUENCE_ITERATOR} | READERS | HOLDERS
 INSIDE = CARRIABLE | {type(iter(range(0)))}
 
 
@@ -182,7 +183,7 @@ def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callab
     ``is_written``: whether the segment has written to a container; ``is_taken_apart``: whether no program can rebuild a container as a whole.
     """
     inner = iterators_in(it)
-    if any([type(x) not in INSIDE for x in inner]):
+    if any([type(x) not in INSIDE for x in inner]) or any([_runs_code(x) for x in (it, *inner)]):
         return False
     try:
         _copy(it, IdentityMap())
@@ -193,6 +194,11 @@ def carriable(it: Any, is_written: Callable[[Any], bool], is_taken_apart: Callab
     places = Counter(map(id, inner))
     # Each place holds a reference, and so does each entry of ``inner``.
     return all([count <= 2 * places[id(x)] for x, count in zip(inner, reference_counts(inner), strict=True)])
+
+
+def _runs_code(it: Any) -> bool:
+    """Returns whether an iterator calls the user's ``__getitem__``: that of an array is C's."""
+    return type(it) is SEQUENCE_ITERATOR and any([type(x) is not np.ndarray for x in gc.get_referents(it)])
 
 
 def iterators_in(it: Any) -> list[Any]:
@@ -235,4 +241,4 @@ def containers_of(it: Any) -> list[Any]:
         for later in _later_items(part):
             # The container of a view, too.
             found += [later, *(gc.get_referents(later) if type(later) in VIEWS else ())]
-    return [x for x in found if is_a(x, (*CONTAINERS, bytearray))]
+    return [x for x in found if is_a(x, (*CONTAINERS, bytearray, np.ndarray))]

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fineline.cpython import polyfill_iterators as i
 from fineline.cpython import polyfill_itertools as t
-from fineline.cpython.iterator_states import STATES_OF_ITERTOOLS, iterator_state
+from fineline.cpython.iterator_states import SEQUENCE_ITERATOR, STATES_OF_ITERTOOLS, NoItems, iterator_state
 from fineline.frames.frame import InterpretedGenerator
 from fineline.kinds import is_a
 from fineline.objects.carried_iterators import STANDING, advanced
@@ -34,19 +34,14 @@ class Recipe(NamedTuple):
     state: tuple[Any, ...] = ()
 
 
-class _NoItems:
-    def __getitem__(self, index: int) -> Any:
-        raise IndexError
-
-
 def ended_sequence_iterator() -> Iterator[Any]:
-    it = iter(_NoItems())
+    it = iter(NoItems())
     next(it, None)
     return it
 
 
 def sequence_iterator(index: int, sequence: Any) -> Iterator[Any]:
-    it = iter(_NoItems() if sequence is None else sequence)
+    it = iter(NoItems() if sequence is None else sequence)
     it.__setstate__(index)  # type: ignore[attr-defined]
     return it
 
@@ -124,7 +119,7 @@ KINDS: Mapping[type, type] = {
     torch.SymBool: bool,
     **{p: c for c, p in POLYFILLS.items() if type(p) is type and type(c) is type},
     i.CallableIterator: type(iter(int, 1)),
-    i.SequenceIterator: type(ended_sequence_iterator()),
+    **dict.fromkeys((i.SequenceIterator, i.ArrayIterator), SEQUENCE_ITERATOR),
     i.RangeIterator: type(iter(range(0))),
     i.ReversedSequence: reversed,
     t.Chain: itertools.chain,
@@ -159,6 +154,10 @@ METHODS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
 def is_method_of_stand_in(v: Any) -> bool:
     """Returns whether ``v`` is a method bound to a generator or iterator stand-in written in Python: eager code needs the real one's method."""
     return type(v) is MethodType and type(v.__self__) in WRITTEN
+
+
+def _sequence_iterator(v: i.SequenceIterator) -> Recipe:
+    return Recipe(ended_sequence_iterator, ()) if v.source is None else Recipe(sequence_iterator, (v.index, v.source))
 
 
 def _chain(v: t.Chain) -> Recipe:
@@ -318,7 +317,7 @@ _RECIPES: Mapping[type, Callable[[Any], Recipe | None]] = MappingProxyType(
         i.Zip: lambda v: Recipe(builtins.zip, tuple(v.sources), {"strict": v.strict}),
         i.Enumerate: lambda v: Recipe(builtins.enumerate, (v.source, v.count)),
         i.CallableIterator: lambda v: Recipe(iter, (int, 0) if v.function is None else (v.function, v.sentinel)),
-        i.SequenceIterator: lambda v: Recipe(sequence_iterator, (v.index, v.source)) if v.source is not None else Recipe(ended_sequence_iterator, ()),
+        **dict.fromkeys((i.SequenceIterator, i.ArrayIterator), _sequence_iterator),
         i.ReversedSequence: lambda v: Recipe(_reversed_sequence, (v.index + 1, v.source)),
         i.RangeIterator: lambda v: Recipe(iter, (range(v.at, v.stop, v.step),)),
         t.FilterFalse: lambda v: Recipe(itertools.filterfalse, (v.function, v.source)),

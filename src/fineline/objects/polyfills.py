@@ -187,4 +187,5 @@ POLYFILLS: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
 ITER_CALLABLE = b.iter_callable
 """`iter` with two arguments (with one, the interpreter reads `__iter__` itself)."""
 ITER_SEQUENCE = i.SequenceIterator
+ITER_ARRAY = i.ArrayIterator
 """`iter` of an object that has no `__iter__`, but a `__getitem__` written in Python."""

@@ -394,16 +394,20 @@ class TensorOps:
         return base
 
     def array_attribute(self, interp: Interp, a: Any, name: str) -> Any:
-        """Returns an attribute of an array of the graph; NotImplemented for a method, and for what no array has."""
+        """Returns an attribute of an array of the graph, or a view of a constant; NotImplemented for a method, and for what no array has."""
         return array_calls.attribute(interp, a, name)
 
     def array_length(self, interp: Interp, a: Any) -> Any:
         """Returns the length of an array of the graph, which may be a symbol."""
         return array_calls.length(interp, a)
 
-    def array_items(self, interp: Interp, a: Any) -> list | None:
-        """Returns the items of an array over which code iterates; None if only eager code knows them."""
-        return array_calls.items(interp, a)
+    def has_numbers(self, interp: Interp, a: Any) -> bool:
+        """Returns whether captured code can iterate over the numbers of an array of one dimension."""
+        return array_calls.has_numbers(interp, a)
+
+    def array_rows(self, interp: Interp, a: Any) -> list | None:
+        """Returns the arrays in an array over which code iterates; None if only eager code knows them."""
+        return array_calls.rows(interp, a)
 
     def type_of_array(self, interp: Interp, a: Any) -> type:
         """Returns the class of an array, or of the scalar for which it stands."""

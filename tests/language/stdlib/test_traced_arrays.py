@@ -484,7 +484,7 @@ def rows_of_arrays_from_outside():
     return fn
 
 
-@table.snippet(breaks=True, args=one, twins=BROKEN, tolerance=ROUNDED)
+@table.snippet(max_graphs=1, args=one, twins=TWINS, tolerance=ROUNDED)
 def numbers_of_rows(x):
     a = x.numpy()
     return [n + 1 for n in a[0]], [n for n in a[1]], [r for r in a]

@@ -198,6 +198,11 @@ def _apart(interp: Interp, value: Tensor, target: Tensor, outside: bool = True) 
     return copy
 
 
+def _is_read_late(target: Any, value: Any) -> bool:
+    """Returns whether NumPy assigns ``value`` item by item if both have memory in common: to one dimension with another stride, as in ``a[:, 1] = a[0]``."""
+    return is_a(target, np.ndarray) and target.ndim == 1 and value.ndim > 0 and target.size > 1 and target.strides[0] != value.strides[-1]
+
+
 def _into(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     """Handles ``fn(*args, out=target)``: returns the target."""
     kwargs = dict(kwargs)
@@ -208,6 +213,8 @@ def _into(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
     like = Samples(interp)
     given = [like.like(a) for a in args]
     like.answer(fn, given, {k: like.like(v) for k, v in (*kwargs.items(), ("out", target))})
+    traced.begin(interp)
+    _target_of(interp, target)
     value = _compute(interp, fn, args, kwargs)
     if not is_a(value, np.ndarray) or value.shape != target.shape or not np.can_cast(value.dtype, target.dtype, "same_kind"):
         raise NotTraced("writes an array of another dtype or other sizes")
@@ -220,8 +227,17 @@ def _into(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
 
 def _check_target(interp: Interp, target: Any) -> None:
     found = interp.tensors.arrays.traced.get(target)
-    if type(target) is not np.ndarray or not (found is not None or traced.is_input(interp, target)) or (found is not None and found.scalar):
-        raise NotTraced("writes into an array that is not a part of the graph")
+    if type(target) is not np.ndarray or (found is not None and found.scalar):
+        raise NotTraced("writes into an object that is not an array")
+    if found is None and not traced.is_input(interp, target) and not traced.is_made(interp, target):
+        raise NotTraced("writes into an array that can't be a part of the graph")
+
+
+def _target_of(interp: Interp, target: Any) -> Tensor:
+    """Returns the tensor of the graph with the memory of an array that `_check_target` lets through."""
+    if interp.tensors.arrays.constant(interp, target):
+        traced.include(interp, target)
+    return traced.tensor_of(interp, target)
 
 
 def _in_place(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
@@ -240,27 +256,64 @@ def _fill(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
     _set_item(interp, fn, [args[0], ..., args[1]], kwargs)
 
 
+def _copy_to(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
+    """Handles ``np.copyto(target, value)``."""
+    if len(args) != 2 or kwargs:
+        raise NotTraced("has other arguments than two arrays")
+    like = Samples(interp)
+    like.answer(fn, [like.like(a) for a in args], {})
+    _set_item(interp, operator.setitem, [args[0], ..., args[1]], {})
+
+
+def _sort(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
+    """Handles ``a.sort()``."""
+    target = args[0]
+    _check_target(interp, target)
+    traced.begin(interp)
+    _target_of(interp, target)
+    _write(interp, target, _compute(interp, np.sort, args, kwargs))
+
+
+def _fill_diagonal(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
+    """Handles ``np.fill_diagonal(target, value)``: NumPy takes the items of an array of another length over and over."""
+    if len(args) != 2 or kwargs or args[0].ndim != 2 or np.shape(args[1]) not in ((), (min(args[0].shape),)):
+        raise NotTraced("has other arguments than a matrix and the items of its diagonal")
+    target, value = args
+    _check_target(interp, target)
+    traced.begin(interp)
+    diagonal = interp.tensors.operator(interp, Tensor.diagonal, [_target_of(interp, target)], None, True)
+    _set_item(interp, operator.setitem, [traced.add(interp, diagonal), ..., value], {})
+
+
 def _set_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
     """Handles ``a[key] = value``."""
     target, key, value = args
     _check_target(interp, target)
+    key = _of_arrays(interp, key)
     like = Samples(interp)
     sample = like.like(target)
     given = like.like(key), like.like(value)
     like.answer(operator.setitem, [sample, *given], {})
     _check_key(interp, key, True, is_a(given[1], np.ndarray) and given[1].ndim > 0)
     if is_a(given[1], (np.ndarray, np.generic)):
-        if not np.can_cast(given[1].dtype, sample.dtype, "same_kind"):
-            raise NotTraced("writes an array of another kind of dtype")
+        if given[1].dtype.kind == "c" and sample.dtype.kind != "c":
+            raise NotTraced("writes complex numbers into real ones, of which NumPy warns")
     elif type(given[1]) not in (bool, int, float):
         raise NotTraced(f"writes a {type(given[1]).__name__}")
     elif sample.dtype.kind in "biu" and type(given[1]) is float:
-        raise NotTraced("writes a float into ints")
+        if type(value) is not float:
+            raise NotTraced("writes a float that varies into ints")
+        value = int(value)
     else:
         check_number(value, sample.dtype)
     traced.begin(interp)
-    t = traced.tensor_of(interp, target)
-    item = _apart(interp, traced.tensor_of(interp, value), t) if type(value) is np.ndarray else value.item() if is_a(value, np.generic) else value
+    t = _target_of(interp, target)
+    item = value.item() if is_a(value, np.generic) else value
+    if type(value) is np.ndarray:
+        source = traced.tensor_of(interp, value)
+        item = _apart(interp, source, t)
+        if item is not source and _is_read_late(sample[given[0]], given[1]):
+            raise NotTraced("writes items of an array into the array itself, some before NumPy reads them")
     interp.tensors.operator(interp, operator.setitem, [t, _key(interp, key), item], None, True)
 
 
@@ -296,10 +349,17 @@ def _check_key(interp: Interp, key: Any, written: bool, many: bool) -> None:
             if part.dtype.kind == "b":
                 if not written or many or type(key) is tuple:
                     raise NotTraced("gives as many items as data decides")
-            elif part.dtype.kind not in "i" or part.ndim == 0 or written:
-                raise NotTraced("has an array as an index")
+            elif part.dtype.kind not in "i" or part.ndim == 0 or (written and many and not _are_different(interp, part)):
+                raise NotTraced("has an array as an index" if not written else "has an array as an index, which may write an item twice")
         elif part is not None and part is not ... and type(part) not in (int, torch.SymInt):
             raise NotTraced(f"has a {type(part).__name__} as an index")
+
+
+def _are_different(interp: Interp, indices: Any) -> bool:
+    """Returns whether constant indices are of different items, whatever the size is: PyTorch writes those that are equal in any order."""
+    if not interp.tensors.arrays.constant(interp, indices):
+        return False
+    return np.unique(indices).size == indices.size and ((indices >= 0).all() or (indices < 0).all())
 
 
 def _of_arrays(interp: Interp, key: Any) -> Any:
@@ -337,10 +397,15 @@ def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
     return found is not None
 
 
-def items(interp: Interp, a: Any) -> list | None:
-    """Returns the items of an array over which code iterates, if the graph or constants hold them; those of one dimension are numbers, which are read."""
+def has_numbers(interp: Interp, a: Any) -> bool:
+    """Returns whether captured code can iterate over the numbers of an array of one dimension: those of one from outside are read by eager code."""
+    return a.ndim == 1 and ((is_traced(interp, a) and may_trace(interp)) or interp.tensors.arrays.constant(interp, a))
+
+
+def rows(interp: Interp, a: Any) -> list | None:
+    """Returns the arrays in an array over which code iterates, if the graph or constants hold them."""
     trace_it = is_traced(interp, a) or is_array(interp, a)
-    if a.ndim == 0 or (trace_it and (a.ndim == 1 or not may_trace(interp))):
+    if a.ndim < 2 or (trace_it and not may_trace(interp)):
         return None
     found = []
     try:
@@ -462,10 +527,16 @@ def _of_traced(call: Call, t: Tensor) -> Any:
 
 
 def attribute(interp: Interp, a: Any, name: str) -> Any:
-    """Returns an attribute of an array of the graph; NotImplemented for a method, and for what no array has."""
+    """Returns an attribute of an array of the graph, or a view of a constant; NotImplemented for a method, and for what no array has."""
+    arrays = interp.tensors.arrays
     if name == "__class__" or type(vars(np.ndarray).get(name)) in _METHOD_TYPES:
         return NotImplemented
-    scalar = interp.tensors.arrays.traced.get(a).scalar
+    if a not in arrays.traced:
+        if name not in _VIEWS or a not in interp.trace.made:
+            return NotImplemented
+        arrays.made(interp.trace, view := getattr(a, name))
+        return view
+    scalar = arrays.traced.get(a).scalar
     if name in _OF_TYPE:
         return getattr(a, name)
     if name in _OF_SIZES:
@@ -484,6 +555,8 @@ def length(interp: Interp, a: Any) -> Any:
     return traced.sizes_of(interp, traced.tensor_of(interp, a))[0]
 
 
+# Attributes that are arrays with the memory of their array.
+_VIEWS = frozenset({"T", "mT", "real", "imag"})
 _OF_TYPE = frozenset({"dtype", "ndim", "itemsize"})
 _OF_SIZES: Mapping[str, Callable[[Any, tuple], Any]] = MappingProxyType(
     {
@@ -507,8 +580,11 @@ _IN_PLACE_METHODS: Mapping[Any, Any] = MappingProxyType(
 _COMPUTING: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
         method: compute
-        for name, compute in (("__getitem__", _get_item), ("__setitem__", _set_item), ("fill", _fill))
-        for method in attributes(np.ndarray, name)
+        for owner, name, compute in (
+            (np.ndarray, "__getitem__", _get_item), (np.ndarray, "__setitem__", _set_item), (np.ndarray, "fill", _fill), (np.ndarray, "sort", _sort),
+            (np, "copyto", _copy_to), (np, "fill_diagonal", _fill_diagonal),
+        )
+        for method in attributes(owner, name)
     }
 )
 _FOLDING = frozenset([*FOLDED, *FOLDED_METHODS])

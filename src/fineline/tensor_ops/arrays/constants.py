@@ -22,6 +22,7 @@ from fineline.numpy_support import np
 from fineline.objects import c_access
 from fineline.symbolic.arithmetic import settle_all
 from fineline.tables import attributes
+from fineline.tensor_ops.arrays.functions import IN_PLACE
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.rules import operator_rule
 from fineline.tracing.identity_guards import identify
@@ -29,18 +30,19 @@ from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import is_value
 from fineline.tracing.segment_trace import SegmentTrace
 
-# The results of these functions depend only on their arguments; the only thing they change is an array passed as ``out``.
+# The results of these functions depend only on their arguments; the only thing they change is an array passed as ``out``, or their first argument.
 _FUNCTIONS = (
-    "abs absolute all any append arange argmax argmin argsort array array_split asarray ascontiguousarray atleast_1d atleast_2d atleast_3d "
-    "average broadcast_to clip column_stack concatenate cumprod cumsum diag diff dot dstack expand_dims eye flip full full_like geomspace "
-    "hamming hanning hsplit hstack identity indices inner interp kron linspace logspace matmul max maximum mean median meshgrid min minimum "
-    "moveaxis ndim nonzero ones ones_like outer pad prod ravel repeat reshape roll rot90 round searchsorted shape size sort split sqrt "
-    "squeeze stack std sum swapaxes take tensordot tile transpose trace tri tril triu unique var vsplit vstack where zeros zeros_like"
+    "abs absolute all any append arange argmax argmin argsort array array_split asarray ascontiguousarray atleast_1d atleast_2d "
+    "atleast_3d average broadcast_to clip column_stack concatenate copyto cumprod cumsum diag diff dot dstack expand_dims eye "
+    "fill_diagonal flip full full_like geomspace hamming hanning hsplit hstack identity indices inner interp kron linspace logspace "
+    "matmul max maximum mean median meshgrid min minimum moveaxis ndim nonzero ones ones_like outer pad place prod put put_along_axis "
+    "putmask ravel repeat reshape roll rot90 round searchsorted shape size sort split sqrt squeeze stack std sum swapaxes take "
+    "tensordot tile trace transpose tri tril triu unique var vsplit vstack where zeros zeros_like"
 )
 _METHODS = (
-    "all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten item max mean min nonzero prod ravel repeat reshape "
-    "round searchsorted squeeze std sum swapaxes take tolist trace transpose var __getitem__ __len__ __neg__ __pos__ __abs__ __float__ "
-    "__int__ __bool__"
+    "all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot fill flatten item max mean min nonzero prod put ravel "
+    "repeat reshape round searchsorted sort squeeze std sum swapaxes take tolist trace transpose var view __getitem__ __len__ __neg__ "
+    "__pos__ __abs__ __float__ __int__ __bool__"
 )
 _DTYPES = "biufc"
 # In bytes: a larger array is not kept as a constant, but made again in each call.
@@ -131,17 +133,28 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     allowed = interp.trace.active and interp.backing.restartable and interp.lessons.graphs.constant_arrays
     if not allowed or not all([interp.tensors.arrays.constant(interp, v) for v in values]):
         return None
+    before = [(a, a.copy()) for a in _targets(fn, args, kwargs)]
     try:
         # Floating-point warnings become errors: eager code would issue them at each call.
         with np.errstate(all="raise"):
             result = fn(*args, **(kwargs or {}))
     except Exception as e:  # raised again by the call itself
         let_pass(e)
+        # NumPy raises an error of arithmetic after it has written the results.
+        for a, items in before:
+            a[...] = items
         return None
     if not _usable(result):
         return None
     interp.tensors.arrays.made(interp.trace, result)
     return (result,)
+
+
+def _targets(fn: Any, args: Any, kwargs: dict | None) -> list:
+    """Returns the arrays into which a call of arithmetic writes."""
+    out = (kwargs or {}).get("out")
+    found = [args[0]] if fn in IN_PLACE else [*out] if type(out) is tuple else [out]
+    return [a for a in found if type(a) is np.ndarray and a.flags.writeable]
 
 
 # -- tensors of arrays ---------------------------------------------------------------------------------------------------

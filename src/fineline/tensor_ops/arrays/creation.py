@@ -49,8 +49,9 @@ def make(interp: Interp, fn: Any, args: list, kwargs: dict) -> Any:
         raise NotTraced("has other options than a dtype")
     traced.begin(interp)
     result = MAKERS[fn](interp, answer.dtype, *args, **{k: v for k, v in kwargs.items() if k != "order"})
-    if not samples.agrees(answer, interp.backing.memory(interp, result)):
-        raise NotTraced("gives another dtype or other sizes in PyTorch")
+    fake = interp.backing.memory(interp, result)
+    if not samples.agrees(answer, fake) or not samples.strides_agree(answer, samples.layout(fake)[1]):
+        raise NotTraced("gives another dtype, other sizes or strides in PyTorch")
     return traced.add(interp, result)
 
 
@@ -95,6 +96,14 @@ def _of_shape(op: Any) -> Callable[..., Tensor]:
         return _run(interp, op, [_sizes(shape)], result)
 
     return made
+
+
+def _empty_like(interp: Interp, result: Any, prototype: Any, dtype: Any = None) -> Tensor:
+    if type(prototype) is not np.ndarray:
+        raise NotTraced(f"gets a {type(prototype).__name__}")
+    known = interp.tensors.arrays.constant(interp, prototype)
+    sizes = prototype.shape if known else traced.sizes_of(interp, traced.tensor_of(interp, prototype))
+    return _run(interp, torch.empty, [list(sizes)], result)
 
 
 def _full(interp: Interp, result: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Tensor:
@@ -156,10 +165,10 @@ MAKERS: Mapping[Any, Callable[..., Tensor]] = MappingProxyType(
         fn: maker
         for name, maker in (
             ("zeros", _of_shape(torch.zeros)), ("ones", _of_shape(torch.ones)), ("empty", _of_shape(torch.empty)),
-            ("full", _full), ("eye", _eye), ("identity", _identity), ("arange", _arange),
+            ("empty_like", _empty_like), ("full", _full), ("eye", _eye), ("identity", _identity), ("arange", _arange),
         )
         for fn in attributes(np, name)
     }
 )  # fmt: skip
-_UNFILLED, _RANGES = frozenset(attributes(np, "empty")), frozenset(attributes(np, "arange"))
+_UNFILLED, _RANGES = frozenset(attributes(np, "empty empty_like")), frozenset(attributes(np, "arange"))
 _SQUARE = frozenset(attributes(np, "eye identity"))

@@ -104,6 +104,46 @@ def tensor_of(interp: Interp, a: Any) -> Tensor:
     return held
 
 
+def is_made(interp: Interp, a: Any) -> bool:
+    """Returns whether an array is a constant that can become a part of the graph (`include`)."""
+    arrays, owner = interp.tensors.arrays, owner_of(a)
+    if not (a in interp.trace.made and arrays.constant(interp, a) and owner.base is None and owner.dtype.name in TORCH_DTYPES):
+        return False
+    return not arrays.lies_in_shared(a) and all([_fits(part, owner) for part in _of_memory(interp, owner)])
+
+
+def _of_memory(interp: Interp, owner: Any) -> list[Any]:
+    """Returns the arrays with the memory of ``owner``, and ``owner`` itself as the first one."""
+    found = [owner]
+    for a in interp.tensors.arrays.alive:
+        if is_a(a, np.ndarray) and owner_of(a) is owner and not any([a is other for other in found]):
+            found.append(a)
+    return found
+
+
+def _fits(a: Any, owner: Any) -> bool:
+    """Returns whether a tensor can lie in the memory of ``owner`` as an array does."""
+    whole = all([n >= 0 and n % a.itemsize == 0 for n in (*a.strides, _offset(a, owner))])
+    return type(a) is np.ndarray and a.dtype == owner.dtype and a.dtype.isnative and a.flags.writeable and whole
+
+
+def _offset(a: Any, owner: Any) -> int:
+    """Returns where the first item of an array lies in the memory of ``owner``, in bytes."""
+    return a.__array_interface__["data"][0] - owner.__array_interface__["data"][0] if a.size else 0
+
+
+def include(interp: Interp, a: Any) -> None:
+    """Makes an array of constants, into which the graph writes, a part of the graph, with all arrays that have its memory."""
+    arrays, owner = interp.tensors.arrays, owner_of(a)
+    parts, memory = _of_memory(interp, owner), interp.tensors.operator(interp, Tensor.clone, [tensor_of(interp, owner)], None, True)
+    for part in parts:
+        layout = [list(part.shape), [n // part.itemsize for n in part.strides], _offset(part, owner) // part.itemsize]
+        tensor = memory if part is owner else interp.tensors.operator(interp, torch.as_strided, [memory, *layout], None, True)
+        # Nothing may read what the stand-in contains from here on, or write into it.
+        part.flags.writeable = False
+        arrays.traced.add(part, TracedArray(tensor))
+
+
 def is_input(interp: Interp, a: Any) -> bool:
     """Returns whether an array from outside can be an input of the graph."""
     if a not in interp.trace.sources or a.dtype.name not in TORCH_DTYPES or not a.dtype.isnative or not is_plain(a):
@@ -112,11 +152,16 @@ def is_input(interp: Interp, a: Any) -> bool:
     return known and all([stride >= 0 and stride % a.itemsize == 0 for stride in a.strides])
 
 
+def owner_of(a: Any) -> Any:
+    """Returns the array that owns the memory of an array."""
+    while is_a(a.base, np.ndarray):
+        a = a.base
+    return a
+
+
 def _of_a_tensor(a: Any) -> bool:
     """Returns whether an array has the memory of a tensor."""
-    while type(a) is np.ndarray:
-        a = a.base
-    return is_a(a, Tensor)
+    return is_a(owner_of(a).base, Tensor)
 
 
 def shows_memory(x: Any) -> bool:
