@@ -46,7 +46,7 @@ from fineline.fx.graph_module import CapturedGraph, graph_module
 from fineline.fx.graph_traits import fatal
 from fineline.fx.infallible import functions, kept_outputs
 from fineline.fx.output_fixups import as_captured, disowned, plain_example, without_modes
-from fineline.fx.size_facts import Kinds, sizes_of
+from fineline.fx.size_facts import Kinds, has_symbols, sizes_of
 from fineline.guards.facts import AmbientFacts, has_tangent, storage_of, tensor_number, without_sizes
 from fineline.guards.source import Source
 from fineline.identity import IdentityMap
@@ -536,7 +536,7 @@ class ResidualWriter:
         if any([is_wrapper(src.value) for _, src in self.trace.recorder.inputs]):
             # The facts about them do not contain their parts.
             return None
-        if symbols is not None and symbols.used:
+        if symbols is not None and symbols.used and any(map(has_symbols, examples)):
             sizes = sizes_of(symbols.shapes, examples)
             if sizes is None:
                 return None

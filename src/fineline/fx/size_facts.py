@@ -14,6 +14,7 @@ from fineline.guards.facts import AmbientFacts
 from fineline.kinds import is_a
 
 TRUE = sympy.true
+_SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 
 
 class Sizes:
@@ -59,6 +60,15 @@ class Sizes:
         for claim in other.assumed:
             self._shapes.evaluate_expr(claim.xreplace(own))
         return True
+
+
+def has_symbols(example: Any) -> bool:
+    """Returns whether an input of a graph is a number that varies, or a tensor with a size that does."""
+    if not is_a(example, Tensor):
+        return type(example) in _SYMBOLIC
+    if example.layout is not torch.strided:
+        return True
+    return any([type(n) in _SYMBOLIC for n in (*example.shape, *example.stride(), example.storage_offset())])
 
 
 def sizes_of(shapes: ShapeEnv, examples: Sequence[Any]) -> Sizes | None:

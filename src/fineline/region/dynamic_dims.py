@@ -55,6 +55,8 @@ class DynamicDims:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
+        # After a graph break: the values that vary if they are floats.
+        self._floats: set[str] = set()
         # After a graph break: the texts and bytes that vary.
         self.texts: set[str] = set()
         # The containers whose "length" or "keys" have changed, or only the "numbers" or "texts" in them.
@@ -76,7 +78,8 @@ class DynamicDims:
         """Returns the values that vary here, for the same place in the region of an equal callable."""
         other = DynamicDims(self.dynamic)
         other._sizes, other._strides = ({name: set(dims) for name, dims in table.items()} for table in (dict(self._sizes), dict(self._strides)))
-        other._numbers, other.texts, other._exact, other.fixed = set(self._numbers), set(self.texts), set(self._exact), set(self.fixed)
+        other._numbers, other._floats, other.texts = set(self._numbers), set(self._floats), set(self.texts)
+        other._exact, other.fixed = set(self._exact), set(self.fixed)
         other.unsteady, other.floats = dict(self.unsteady), self.floats
         return other
 
@@ -103,17 +106,19 @@ class DynamicDims:
             return True
         # A graph break often turns a number or text that varies into a module or another text, which cannot be symbols.
         others = set(names) - {name for name, v in zip(names, roots, strict=True) if type(v) in LAZY}
-        return not self._numbers <= others
+        return not self._numbers <= others or self._has_float(roots, names)
+
+    def _has_float(self, roots: tuple, names: tuple) -> bool:
+        return bool(self._floats) and any([type(v) is float and name in self._floats for name, v in zip(names, roots, strict=True)])
+
+    def vary(self, roots: tuple, names: tuple) -> bool:
+        """Returns whether a value among these ``roots``, which come from a graph break, has been seen to vary, texts included, or is taken to vary."""
+        return self.found or bool(self.texts) or self._has_float(roots, names)
 
     @property
     def found(self) -> bool:
         """Returns whether a size, stride or number has been seen to vary."""
         return bool(self._sizes or self._strides or self._numbers)
-
-    @property
-    def varies(self) -> bool:
-        """Returns whether a value that comes from a graph break has been seen to vary, texts included."""
-        return self.found or bool(self.texts)
 
     def add_text(self, name: str) -> None:
         """Notes that a live value after a graph break is a text that varies."""
@@ -125,6 +130,11 @@ class DynamicDims:
         if self.dynamic is not False:
             self.texts.add(name)
             self._numbers.add(name)
+
+    def add_float(self, name: str) -> None:
+        """Notes that a live value after a graph break varies if it is a float."""
+        if self.dynamic is not False:
+            self._floats.add(name)
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """Returns the sizes of a tensor that vary."""
@@ -170,6 +180,8 @@ class DynamicDims:
             return False
         if type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER:
             return False
+        if type(v) is float and src.text() in self._floats:
+            return True
         return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._exact)
 
     def length(self, src: Source) -> bool:

@@ -305,6 +305,10 @@ class EntryPoint:
         """Returns whether some of the values of a call may be symbols here."""
         return self.varying.symbolic((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
+    def varies(self, live: tuple) -> bool:
+        """Returns whether one of the live values after a graph break has been seen to vary, or is taken to vary."""
+        return self.varying.vary(live, self._names(len(live), ()))
+
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
         return (*range(nargs), *kwnames) if self.frame_state is None else (*self.frame_state.values.names, "result")
 

@@ -416,10 +416,22 @@ def tree_of_outcomes(x, y):
     return y
 
 
-@table.snippet(breaks=True, args=lambda i: (torch.tensor([1.5, 1.5, 2.5][i]), t(i)), recompiles=(2,))
+@table.snippet(breaks=True, args=lambda i: (torch.tensor([1.5, 1.5, 2.5][i]), t(i)))
 def item_used_as_a_number(x, y):
     k = x.item()
     return y * k, k + 1, type(k)
+
+
+# A float that was read from a tensor varies from the first call on, and nothing is captured again for another value but zero.
+@table.snippet(breaks=True, max_graphs=5, args=lambda i: (torch.tensor([1.5, 2.5, -0.5, 3.0, 0.0, 7.0][i]), t(i)), calls=6, recompiles=(4,))
+def floats_that_are_read(x, y):
+    k = x.item()
+    y = y * k
+    m = float(y.sum())
+    kept = {"first": k, "both": [k, m]}
+    y = y + m / 2
+    n = y.mean().item()
+    return y - n, kept, m - k, f"{k:.2f}", n
 
 
 @table.snippet(breaks=True, recompiles=(1, 2), args=lambda i: (torch.tensor([i, 5]), t(i)))

@@ -466,7 +466,7 @@ class CaptureSession:
         interp = self.interp
         live = (*snapshot.roots, value)
         if way is not None and (
-            way.leads_back(live) or way.entry_point.met or snapshot.state.serves_iterations or way.entry_point.varying.varies
+            way.leads_back(live) or way.entry_point.met or snapshot.state.serves_iterations or way.entry_point.varies(live)
         ):
             # The values that vary here are known from other calls, and only a capture on fakes has symbols.
             self._leave(snapshot, functools.partial(_at, way.go_on, live))

@@ -95,16 +95,19 @@ class SegmentEnd:
         for frame in stack(f):
             self._region.lessons.break_places.setdefault(frame.info.code, set()).add(frame.ip)
         if self._interp.trace.active:
-            self._tell_texts()
+            self._tell_made_values()
 
-    def _tell_texts(self) -> None:
-        """Notes that texts that vary before a graph break vary after it, and so does a result made from them or from such numbers."""
+    def _tell_made_values(self) -> None:
+        """Notes that texts that vary before a graph break vary after it, and so does a result that is made from them, such numbers, or a tensor's values."""
         texts, snapshot, graph_break = self._interp.trace.deferred.texts, self.snapshot, self._graph_break
         for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if v in texts]:
             for entry_point in self._entry_points():
                 entry_point.varying.add_text(name)
         if graph_break.error == "FL448" or any([a in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
             self.after.entry_point.varying.add_made("result")
+        elif graph_break.error == "FL502":
+            # It has another value in nearly each call. An int is often a size or an index, and the same in many.
+            self.after.entry_point.varying.add_float("result")
 
     def vary(self) -> None:
         """Makes exactly those live values vary after the graph break that are symbolic at it."""
