@@ -69,6 +69,10 @@ def number(x):
     return x * x.sum().item()
 
 
+def whole_number(x):
+    return x * int(x.sum())
+
+
 def branch(x):
     return inner(x) if x.sum() > 0 else x
 
@@ -233,7 +237,7 @@ def test_explain_inside_of_a_run_captures_as_anywhere() -> None:
 
 def test_threads_count_for_the_same_function() -> None:
     with heard() as hears:
-        compiled = fineline.compile(number, backend="eager")
+        compiled = fineline.compile(whole_number, backend="eager")
         compiled(X)
         threads = [threading.Thread(target=lambda: [compiled(X) for _ in range(50)]) for _ in range(4)]
         for thread in threads:

@@ -95,7 +95,10 @@ class Reconstructor(ProgramText):
             text = self.param(src)
             return f"{self.constant(as_plain, 'as_plain')}({text})" if hides_class(src.value) else text
         text = self.expr(src.value)
-        return f"{self.constant(carry, 'carry')}({text})" if type(src.value) is torch.SymFloat else text
+        if type(src.value) is not torch.SymFloat:
+            return text
+        tally = self.trace.guards.interp.tally
+        return f"{self.constant(carry if tally is None else functools.partial(tally.during, '', carry), 'carry')}({text})"
 
     def graph_result(self, v: Tensor) -> str:
         recorder, outputs = self.trace.recorder, self.outputs

@@ -90,20 +90,19 @@ class OperatorCounts:
         finally:
             del where[depth:]
 
-    def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int) -> Callable:
+    def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int, carried: int) -> Callable:
         """Compiles a graph so that the operators of its later runs count as ``kind``; those that run while it is compiled do not count.
 
         ``plain``: it runs operator by operator. A compiled graph may run other operators: then the number ``captured`` counts, or, if
-        that is 0, the number of the graph's nodes.
+        that is 0, the number of the graph's nodes. ``carried``: the floats that come in tensors, out of which the graph reads them.
         """
 
         def compiled(gm: GraphModule, examples: list, kinds: object) -> Callable:
             call = self.during("", compile_graph, gm, examples, kinds)
-            operators = captured or sum([node.op in ("call_function", "call_method") for node in gm._graph.nodes])
+            operators = captured or sum([node.op in ("call_function", "call_method") for node in gm._graph.nodes]) - carried
 
             def run(*args: object) -> object:
-                if not plain:
-                    self.counts[kind] += operators
+                self.counts[kind] += -carried if plain else operators
                 return self.during(kind if plain else "", call, *args)
 
             return run

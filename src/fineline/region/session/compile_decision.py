@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+import torch
 from torch.fx import GraphModule
 
 from fineline.backends.eager import as_it_is
@@ -17,6 +18,7 @@ from fineline.region.interface import CapturingRegion
 from fineline.region.session.concurrent_trace import ConcurrentTrace
 from fineline.region.session.program_costs import measure
 from fineline.report.events import Detail, Event
+from fineline.tracing.symbols import Carried
 
 
 def keep(
@@ -53,13 +55,16 @@ def _keep(
     tally = region.watch.tally
     if tally is not None:
         captured = tally.close(kind)
-        compile_graph = tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured)
+        carried = sum([type(src) is Carried and type(src.value) is torch.SymFloat for _, src in recorder.inputs])
+        compile_graph = tally.watch(kind, compile_graph, small or region.backend.name == "eager", captured, carried)
     recording = region.watch.recording
     # The writer forgets these values.
     roots = tuple([src.value for src in writer.trace.guards.roots()])
     if recording is not None:
         compile_graph = recording.timed(compile_graph)
-    segment = writer.compile(compile_graph, entry_point.again(shape.kwnames), not small)
+    compiling = (compile_graph, entry_point.again(shape.kwnames), not small)
+    # What makes the examples is not the user's.
+    segment = writer.compile(*compiling) if tally is None else tally.during("", writer.compile, *compiling)
     if concurrent is not None:
         concurrent.state.check()
     if segment.graph is not None:
