@@ -55,8 +55,9 @@ class DynamicDims:
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
         self._numbers: set[str] = set()
-        # After a graph break: the values that vary if they are floats.
+        # After a graph break: the values that vary if they are floats; and the tensors, and tuples and lists of them, whose first size varies.
         self._floats: set[str] = set()
+        self._rows: set[str] = set()
         # After a graph break: the texts and bytes that vary.
         self.texts: set[str] = set()
         # The containers whose "length" or "keys" have changed, or only the "numbers" or "texts" in them.
@@ -78,7 +79,7 @@ class DynamicDims:
         """Returns the values that vary here, for the same place in the region of an equal callable."""
         other = DynamicDims(self.dynamic)
         other._sizes, other._strides = ({name: set(dims) for name, dims in table.items()} for table in (dict(self._sizes), dict(self._strides)))
-        other._numbers, other._floats, other.texts = set(self._numbers), set(self._floats), set(self.texts)
+        other._numbers, other._floats, other._rows, other.texts = set(self._numbers), set(self._floats), set(self._rows), set(self.texts)
         other._exact, other.fixed = set(self._exact), set(self.fixed)
         other.unsteady, other.floats = dict(self.unsteady), self.floats
         return other
@@ -106,14 +107,17 @@ class DynamicDims:
             return True
         # A graph break often turns a number or text that varies into a module or another text, which cannot be symbols.
         others = set(names) - {name for name, v in zip(names, roots, strict=True) if type(v) in LAZY}
-        return not self._numbers <= others or self._has_float(roots, names)
+        return not self._numbers <= others or self._takes_to_vary(roots, names)
 
-    def _has_float(self, roots: tuple, names: tuple) -> bool:
-        return bool(self._floats) and any([type(v) is float and name in self._floats for name, v in zip(names, roots, strict=True)])
+    def _takes_to_vary(self, roots: tuple, names: tuple) -> bool:
+        """Returns whether a value among these ``roots`` is taken to vary before it has been seen to."""
+        if not self._floats and not self._rows:
+            return False
+        return any([(type(v) is float and name in self._floats) or (name in self._rows and _holds_rows(v)) for name, v in zip(names, roots, strict=True)])
 
     def vary(self, roots: tuple, names: tuple) -> bool:
         """Returns whether a value among these ``roots``, which come from a graph break, has been seen to vary, texts included, or is taken to vary."""
-        return self.found or bool(self.texts) or self._has_float(roots, names)
+        return self.found or bool(self.texts) or self._takes_to_vary(roots, names)
 
     @property
     def found(self) -> bool:
@@ -136,6 +140,11 @@ class DynamicDims:
         if self.dynamic is not False:
             self._floats.add(name)
 
+    def add_rows(self, name: str) -> None:
+        """Notes that data decides the first size of a live value after a graph break, a tensor, or of those in a tuple or list."""
+        if self.dynamic is not False:
+            self._rows.add(name)
+
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """Returns the sizes of a tensor that vary."""
         marks, held = _marks(src, t), is_a(t, torch.nn.Parameter)
@@ -157,10 +166,16 @@ class DynamicDims:
                 continue
             elif everything or (apart and d == 0 and self.dynamic is None and src.key.at in RAGGED):
                 dims[d] = CHANGED if apart else DUCK
-        for d in self._sizes.get(src.text(), ()):
+        for d in (*self._sizes.get(src.text(), ()), *self._sizes_by_data(src)):
             if d < t.dim() and d not in dims and marks.get(d, Mark("")).kind != "static":
                 dims[d] = DUCK if self.dynamic and not apart else CHANGED
         return dims
+
+    def _sizes_by_data(self, src: Source) -> tuple[int, ...]:
+        if not self._rows:
+            return ()
+        whole = src.parent if src.op == "index" and src.parent is not None else src
+        return (0,) if whole.op == "root" and whole.text() in self._rows else ()
 
     def loose(self, src: Source, t: Tensor) -> frozenset[int]:
         """Returns the sizes that vary of a tensor without a symbolic fake: a sparse one, or one of a class that overrides the dispatch of operators."""
@@ -293,6 +308,12 @@ class DynamicDims:
         found = {d for d in dims if t.stride(d) > 1}
         if found:
             self._strides.setdefault(src.text(), set()).update(found)
+
+
+def _holds_rows(v: Any) -> bool:
+    """Returns whether a value is a tensor, or tensors in a tuple or list, with more than one row, so that the number may be a symbol."""
+    parts = v if type(v) in (tuple, list) else (v,)
+    return any([type(t) is Tensor and t.layout is torch.strided and t.dim() > 0 and t.shape[0] > 1 for t in parts])
 
 
 def _is_plain(t: Tensor) -> bool:

@@ -108,6 +108,8 @@ class SegmentEnd:
         elif graph_break.error == "FL502":
             # It has another value in nearly each call. An int is often a size or an index, and the same in many.
             self.after.entry_point.varying.add_float("result")
+        elif graph_break.error == "FL508":
+            self.after.entry_point.varying.add_rows("result")
 
     def vary(self) -> None:
         """Makes exactly those live values vary after the graph break that are symbolic at it."""
