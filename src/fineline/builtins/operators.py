@@ -38,13 +38,15 @@ from fineline.symbolic.arithmetic import (
     compared,
     has_symbol,
     holds,
+    numbers,
+    only_ints,
     only_numbers,
     settle_all,
     settled,
 )
 from fineline.tensor_ops.arrays.calls import operate
 from fineline.tensor_ops.torch_functions import overridden
-from fineline.torch_facts.wrapper_subclasses import is_ragged
+from fineline.torch_facts.wrapper_subclasses import is_ragged, stands_for_lengths
 from fineline.tracing.identity_guards import guard_distinct, guard_distinct_from, guard_identity
 from fineline.tracing.interp import Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
@@ -257,6 +259,8 @@ def _unary(name: str, op: Any) -> Any:
         if op is operator.invert and type(a) in (bool, torch.SymBool) and "bools" in CURRENT.warns_of and trace.active:
             raise GraphBreak(op, (settled(a),), None, "FL437", "~ of a bool, about which Python warns")
         if type(a) in SYMBOLIC:
+            if is_ragged(a):
+                raise GraphBreak(op, (a,), None, "FL508", "an operator on the size of a ragged dimension")
             f.stack.append(calculate(op, a))
             return None
         if type(a) in SCALARS or (not trace.active and not python_method(trace, a, None, name)):
@@ -305,6 +309,8 @@ MOST_COMPARED = 16
 _KEYS = frozenset({int, float, bool, str, type(None)})
 # Types of what may be, or contain, the size of a ragged dimension.
 MAY_BE_RAGGED = frozenset({torch.SymInt, torch.Size})
+# Types of what equals no size and no sequence of sizes.
+_NO_SIZES = frozenset({type(None), str})
 # Types whose ``==`` compares only with their own kind, and runs no code of other objects.
 _OWN_KIND = frozenset({int, float, complex, bool, str, bytes, type(None), types.BuiltinFunctionType})
 # No number equals one of these.
@@ -335,8 +341,13 @@ def compare(interp: Interp, f: Frame, a: Any, b: Any, op: Any, name: str, rname:
             return interp.call(f, protocols.compare, [a, b, name, rname, op])
         f.stack.append(interp.native(op, (a, b), None))
         return None
-    if type(a) in MAY_BE_RAGGED or type(b) in MAY_BE_RAGGED:
-        _keep_ragged(op, a, b)
+    if type(a) in MAY_BE_RAGGED or type(b) in MAY_BE_RAGGED or (trace.containers.wrappers.met and type(a) in SIZES and type(b) in SIZES):
+        if any(map(stands_for_lengths, numbers((a, b)))) and type(a) not in _NO_SIZES and type(b) not in _NO_SIZES:
+            if op not in (operator.eq, operator.ne) or not _comparable(trace, a, b):
+                raise GraphBreak(op, (a, b), None, "FL508", "an operator on the size of a ragged dimension")
+            _expand(interp, f, op, a, b)
+            f.stack.append(_alike(a, b) is (op is operator.eq))
+            return None
     if (type(a) in SYMBOLIC or type(b) in SYMBOLIC) and not is_a(a, Tensor) and not is_a(b, Tensor):
         if type(a) in NUMBERS and type(b) in NUMBERS:
             if trace.deferred.numbers:
@@ -393,6 +404,19 @@ def _keep_ragged(op: Any, a: Any, b: Any) -> None:
     """Breaks the graph if an operand is the size of a ragged dimension: it stands for a tensor, and no guard can tell what an operator answers."""
     if is_ragged(a) or is_ragged(b):
         raise GraphBreak(op, (a, b), None, "FL508", "an operator on the size of a ragged dimension")
+
+
+def _comparable(trace: SegmentTrace, a: Any, b: Any) -> bool:
+    """Returns whether ``a`` and ``b``, among which are sizes of ragged dimensions, are sizes of this segment's tensors, or consist of such sizes."""
+    sizes = trace.symbols is not None and only_numbers((a, b)) and only_ints((a, b))
+    return sizes and all([trace.symbols.has_lengths(n) for n in numbers((a, b)) if stands_for_lengths(n)])
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Returns whether two sizes, or sequences of sizes, are equal, guarded as far as C compares them."""
+    if type(a) not in SIZES or type(b) not in SIZES:
+        return type(a) not in SIZES and type(b) not in SIZES and bool(settled(compared(operator.eq, a, b)))
+    return (type(a) is list) is (type(b) is list) and len(a) == len(b) and all(map(_alike, a, b))
 
 
 def _asked_first(right: Any, left: Any) -> bool:

@@ -30,7 +30,7 @@ from fineline.objects.hook_order import count_handle, make_handle
 from fineline.objects.iterator_stand_ins import KINDS, recipe_of
 from fineline.torch_facts.distributed_tensors import holds_masks, is_distributed, layout_of
 from fineline.torch_facts.tensor_backup import set_version
-from fineline.torch_facts.wrapper_subclasses import leaves_of, lies_in_ragged, parts_of
+from fineline.torch_facts.wrapper_subclasses import leaves_of, lies_in_ragged, parts_of, ragged_size, stands_for_lengths
 from fineline.tracing.plain_values import PLAIN_TENSORS, SINGLETONS, VALUES, is_value
 from fineline.tracing.recreated_classes import CLASS_MEMBERS
 from fineline.tracing.symbols import Carried
@@ -58,6 +58,8 @@ class Reconstructor(ProgramText):
 
     def symbolic_number(self, v: Any) -> str:
         """Returns the expression of a symbolic number, computed from the sizes and numbers that the program gets."""
+        if stands_for_lengths(v):
+            return f"{self.constant(ragged_size, 'ragged_size')}({self.expr(self.trace.symbols.holder(v))})"
         names = {}
         term = self.trace.symbols.term(v)
         for symbol in symbols_of(term):

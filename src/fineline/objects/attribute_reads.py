@@ -58,6 +58,7 @@ from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.torch_facts.callables import TENSOR_ATTRS
 from fineline.torch_facts.distributed_tensors import PLACEMENT, is_distributed, is_placement
 from fineline.torch_facts.names import OF_FAKES
+from fineline.torch_facts.wrapper_subclasses import stands_for_lengths
 from fineline.tracing.identity_guards import member_is_empty
 from fineline.tracing.interp import Interp
 from fineline.tracing.local_classes import ENUM_ITEMS, member_of
@@ -158,7 +159,7 @@ def _first(loaders: Iterable[Load], interp: Interp, f: Frame, obj: Any, name: st
 def of_number(interp: Interp, f: Frame, obj: Any, name: str, then: Delivery | None) -> Loaded:
     """Handles a symbol: an attribute that all numbers of its type share, or one that depends on the number, which is then specialized."""
     part = _PARTS.get((STANDS_FOR[type(obj)], name))
-    if part is not None:
+    if part is not None and not stands_for_lengths(obj):
         return interp.finish(f, part(obj), then)
     number = settled(obj)
     return load_without_getattr(interp, f, number, name, type_info(interp.trace, type(number)), then)
@@ -689,7 +690,7 @@ def load_method(interp: Interp, f: Frame, obj: Any, name: str) -> Frame | None:
         if trace.deferred.numbers and name not in OF_TYPE and obj not in trace.deferred.texts and t is not complex:
             # For a text or a complex number, only the call reads the value.
             trace.deferred.settle(obj)
-        if t in SYMBOLIC:
+        if t in SYMBOLIC and not stands_for_lengths(obj):
             descr = raw_lookup(STANDS_FOR[t], name)
             if type(descr) is types.MethodDescriptorType:
                 # The call reads the value.

@@ -46,8 +46,9 @@ from fineline.objects.printing import asks, written_out
 from fineline.objects.type_info import type_info
 from fineline.policy.break_settings import breaks_here
 from fineline.policy.selector import describe as public_name
-from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, only_ints, only_numbers, settle_all
+from fineline.symbolic.arithmetic import SIZES, SYMBOLIC, has_symbol, holds, is_large, numbers, only_ints, only_numbers, settle_all
 from fineline.symbolic.floats import WHOLE
+from fineline.torch_facts.wrapper_subclasses import stands_for_lengths
 from fineline.tracing.identity_guards import LIST_READERS, VIEWS, guard_distinct, guard_distinct_from, guard_identity, has_hidden_state
 from fineline.tracing.interp import Call, Interp
 from fineline.tracing.plain_values import SINGLETONS, VALUES
@@ -102,6 +103,8 @@ def call_c(call: Call, key: Any = None) -> Frame | None:
         _ask_contents(call, key, spec)
     if (interp.backing.may_be_symbolic or trace.deferred.unsymbolic) and (spec.effect in RUNNING or spec.symbolic is not None):
         if interp.backing.may_be_symbolic and any([holds(a) for a in call.values()]):
+            if not spec.moves_only and any(map(stands_for_lengths, numbers(call.values()))):
+                raise call.graph_break("FL508", f"{describe(call.fn)} of the size of a ragged dimension")
             if (form := _form(key, spec, args, kwargs)) is not None:
                 if not has_symbol(key, args):
                     _ask(call, key, spec)

@@ -40,18 +40,23 @@ def _known(v: Any) -> Any:
 
 
 def unknown(v: Any) -> bool:
-    """Returns whether only the graph will know the value of ``v``: it was read from a tensor."""
-    return type(v) in SYMBOLIC and not stands_for_lengths(v) and bool(free_unbacked_symbols(v.node.expr))
+    """Returns whether only the graph will know the value of ``v``: it was read from a tensor, or is a symbol for the size of a ragged dimension."""
+    return type(v) in SYMBOLIC and (_symbols((v,)) is not None if stands_for_lengths(v) else bool(free_unbacked_symbols(v.node.expr)))
 
 
 def text_of(v: Any) -> str:
-    """Returns the text of a symbolic number, in terms of the user's code."""
+    """Returns the text of a number, in terms of the user's code if it is symbolic."""
+    if type(v) not in SYMBOLIC:
+        return str(v)
     own = _symbols((v,))
     return str(v) if own is None else str(own.text(v))
 
 
 def decided(v: Any) -> bool | None:
     """Returns the truth of a symbolic number, guarded; None if only the graph knows it."""
+    if stands_for_lengths(v):
+        # PyTorch takes such a size for one of two at least.
+        return True
     if not unknown(v):
         return bool(compared(operator.ne, v, 0) if type(v) is torch.SymFloat else v)
     condition = v if type(v) is torch.SymBool else v != 0
@@ -123,7 +128,7 @@ def is_large(v: Any) -> bool:
 
 def calculate(op: Callable, *values: Any) -> Any:
     """Computes an operator on numbers, of which some are symbolic."""
-    if op not in ARITHMETIC:
+    if op not in ARITHMETIC or any(map(stands_for_lengths, values)):
         return op(*[settled(v) for v in values])
     own = _symbols(values)
     if own is None:
@@ -192,7 +197,7 @@ def _has_bits(v: Any) -> bool:
 
 def _symbols(values: Any) -> Any:
     """Returns the ``Symbols`` of this capture; None if the numbers belong to the user's own fake mode."""
-    shapes = next(v for v in values if type(v) in SYMBOLIC).node.shape_env
+    shapes = getattr(next(v for v in values if type(v) in SYMBOLIC).node, "shape_env", None)
     interp = getattr(shapes, "interp", None)
     return interp.trace.symbols if interp is not None else None
 
@@ -227,6 +232,8 @@ def _lies_below(v: Any, number: Any) -> bool:
 
 def compared(op: Callable, a: Any, b: Any) -> Any:
     """Compares two numbers: returns the answer, and guards it, unless only the graph knows it."""
+    if stands_for_lengths(a) or stands_for_lengths(b):
+        return _compared_lengths(op, a, b)
     a, b = _numbers_of((a, b))
     if _lies_below(a, b) or _lies_below(b, a):
         return op(a, 0) if type(a) is int else op(0, b)
@@ -237,6 +244,16 @@ def compared(op: Callable, a: Any, b: Any) -> Any:
     result = op(a, b)
     found = decided(result) if type(result) is torch.SymBool else result
     return result if found is None else found
+
+
+def _compared_lengths(op: Callable, a: Any, b: Any) -> bool:
+    """Compares the size of a ragged dimension with another one, or with a number, which no such size equals."""
+    own = _symbols((a, b))
+    known = own is not None and {type(a), type(b)} <= {int, torch.SymInt} and all([own.has_lengths(v) for v in (a, b) if stands_for_lengths(v)])
+    if not known or op not in (operator.eq, operator.ne):
+        raise DataDependentBranch(f"a comparison of {text_of(a)} and {text_of(b)}")
+    alike = stands_for_lengths(a) and stands_for_lengths(b) and bool(own.same_lengths(a, b))
+    return alike is (op is operator.eq)
 
 
 def _truth(v: Any) -> Any:

@@ -21,6 +21,7 @@ from fineline.symbolic.floats import hint
 from fineline.tensor_ops.backing import computing
 from fineline.tensor_ops.speculation import leaves_of
 from fineline.tensor_ops.tensor_operator import TensorOperator
+from fineline.torch_facts.wrapper_subclasses import stands_for_lengths
 
 _FLOATS = frozenset({torch.SymFloat})
 
@@ -29,7 +30,8 @@ def free_numbers(call: TensorOperator) -> list:
     """Returns the numbers among an operator's arguments that may have another value in the next call, except unbacked ones."""
     trace, found = call.interp.trace, []
     if trace.symbols is not None:
-        found = [n for n in numbers(call.all_args) if n.node.has_hint() and not n.node.expr.is_number and type(n) is not torch.SymBool]
+        free = [n for n in numbers(call.all_args) if type(n) is not torch.SymBool and not stands_for_lengths(n)]
+        found = [n for n in free if n.node.has_hint() and not n.node.expr.is_number]
     if trace.deferred.unsymbolic:
         found += [n for n in call.all_args if type(n) is complex and (src := trace.deferred.numbers.get(n)) is not None and "eq" not in src.checked]
     return found

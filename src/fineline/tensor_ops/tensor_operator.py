@@ -24,7 +24,7 @@ from fineline.identity import IdentityMap, IdentitySet
 from fineline.kinds import is_a
 from fineline.objects.numpy_numbers import among, symbol_for, symbols_for
 from fineline.policy.selector import describe
-from fineline.symbolic.arithmetic import holds, settle_all
+from fineline.symbolic.arithmetic import holds, numbers, settle_all
 from fineline.tables import is_replaced
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.composites import CompositeWatch, Composition, NumberWatch
@@ -41,7 +41,7 @@ from fineline.torch_facts.mutation import HIDDEN_WRITES, INPLACE_FLAG, LEAF, cha
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.thread_state import KERNELS, differing
 from fineline.torch_facts.unguarded_sizes import Foresight
-from fineline.torch_facts.wrapper_subclasses import is_wrapper
+from fineline.torch_facts.wrapper_subclasses import is_jagged, is_wrapper, stands_for_lengths
 from fineline.tracing.constant_tensors import FOLDED
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Interp
@@ -62,6 +62,10 @@ ON_DEMAND = IdentityMap(
 CHOOSERS = IdentitySet((torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd))
 # Functions by which transforms of torch.func take gradients. Their second parameter names the tensors that these are with respect to.
 DIFFERENTIATORS = IdentitySet((eager_transforms._autograd_grad, torch.autograd.grad))
+
+
+# Operators that give a tensor with a ragged dimension another shape, which its own size is a part of.
+RESHAPERS = IdentitySet((Tensor.view, Tensor.reshape, Tensor.expand, torch.reshape))
 
 
 def _call_target(fn: Any, args: Any) -> tuple[str, Any]:
@@ -296,6 +300,14 @@ def _check_history(call: TensorOperator) -> None:
         raise call.graph_break("FL503", "takes a gradient with respect to a tensor from before the graph")
 
 
+def _check_ragged(call: TensorOperator) -> None:
+    """Breaks the graph at an operator that gets the size of a ragged dimension, unless it gives another shape to a tensor that has one."""
+    if not call.interp.trace.containers.wrappers.met or not any(map(stands_for_lengths, numbers(call.all_args))):
+        return
+    if call.fn not in RESHAPERS or not is_jagged(call.args[0]):
+        raise call.graph_break("FL508", "gets the size of a ragged dimension")
+
+
 def _check_metadata(call: TensorOperator) -> None:
     unheld = changed_metadata(call.fn, call.args, call.kwargs or {}, call.interp.trace.sources)
     if unheld and not (unheld == LEAF and dormant(call.interp, call.fn, call.args)):
@@ -327,5 +339,5 @@ def _check_distributed(call: TensorOperator) -> None:
 
 
 # These come before the operator's arguments become inputs of the graph: a fake, or a backend's example, of such an argument may not exist.
-ENTRY_CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_density, _check_history)
+ENTRY_CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_density, _check_history, _check_ragged)
 CHECKS: tuple[Callable[[TensorOperator], None], ...] = (_check_metadata, _check_sizes, _check_kernels, _check_distributed)

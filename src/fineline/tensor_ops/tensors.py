@@ -25,7 +25,7 @@ from fineline.kinds import is_a
 from fineline.objects.c_access import may_compare
 from fineline.objects.type_info import watches
 from fineline.policy.selector import describe
-from fineline.symbolic.arithmetic import SYMBOLIC, holds
+from fineline.symbolic.arithmetic import SYMBOLIC, holds, numbers
 from fineline.tensor_ops import unbacked
 from fineline.tensor_ops.arrays import calls as array_calls
 from fineline.tensor_ops.arrays.constants import Arrays
@@ -44,7 +44,7 @@ from fineline.torch_facts.distributed_tensors import SWITCHES, dispatch_state, h
 from fineline.torch_facts.mutation import LEAF, METADATA_NAMES
 from fineline.torch_facts.spellings import is_custom
 from fineline.torch_facts.unguarded_sizes import Foresight
-from fineline.torch_facts.wrapper_subclasses import is_ragged, is_wrapper, memory_of
+from fineline.torch_facts.wrapper_subclasses import is_jagged, is_ragged, is_wrapper, memory_of, stands_for_lengths
 from fineline.tracing.constant_tensors import READERS, ConstantTensors
 from fineline.tracing.identity_guards import guard_answer
 from fineline.tracing.interp import Call, Interp
@@ -155,7 +155,7 @@ class TensorOps:
             if not all([is_value(a) and may_compare(trace, a) for a in (*given, result)]):
                 raise call.graph_break("FL503", f"{describe(fn)} reads state that no guard covers")
             guard_answer(trace, fn, tuple(args), kwargs or {}, result)
-        return call.finish(self.constant(interp, fn, args, kwargs, _rectangular(fn, args, kwargs, result)))
+        return call.finish(self.constant(interp, fn, args, kwargs, _sizes(interp, fn, args, kwargs, result)))
 
     def _change_state(self, call: Call) -> Frame | None:
         """Calls a function that changes PyTorch's state, and records a node that repeats the change in the graph."""
@@ -357,7 +357,7 @@ class TensorOps:
             if name == "is_leaf" and t in trace.sources:
                 # No other guard covers whether the tensor has a history.
                 return trace.load(t.is_leaf, trace.guards.access(trace.sources[t], "member", torch._C.TensorBase.is_leaf, t.is_leaf))
-            return _rectangular(getattr, (t, name), None, interp.backing.run(interp, getattr, (t, name), None))
+            return _sizes(interp, getattr, (t, name), None, interp.backing.run(interp, getattr, (t, name), None))
         if kind == "op":
             if interp.rules is not None:
                 self._ruled(interp, getattr(Tensor, name), (t,), None, (getattr, (t, name), None))
@@ -504,11 +504,20 @@ def _note_masks(interp: Interp, t: Tensor) -> None:
         interp.trace.mutations.note_mask(buffer)
 
 
-def _rectangular(fn: Any, args: Any, kwargs: Any, sizes: Any) -> Any:
-    """Returns what a call gives that reads sizes or strides; breaks the graph if one is that of a ragged dimension, which no graph can hold."""
-    if is_ragged(sizes):
-        raise GraphBreak(fn, args, kwargs, "FL508", f"{describe(fn)} reads the size of a ragged dimension")
-    return sizes
+def _sizes(interp: Interp, fn: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    """Returns what a call gives that reads sizes or strides; breaks the graph if one is made of that of a ragged dimension.
+
+    This size itself is a symbol, in a capture on fakes.
+    """
+    if not is_ragged(found):
+        return found
+    symbols, text = interp.trace.symbols, f"{describe(fn)} reads the size of a ragged dimension"
+    if is_jagged(args[0]) and (fn is Tensor.size or (fn is getattr and args[1] == "shape")):
+        if symbols is not None and all([symbols.note_lengths(args[0], n) for n in numbers(found) if stands_for_lengths(n)]):
+            return found
+        if interp.backing.real and interp.may_restart():
+            raise Restart("FL508", text)
+    raise GraphBreak(fn, args, kwargs, "FL508", text)
 
 
 def _is_data_of(interp: Interp, value: Any, t: Tensor) -> bool:

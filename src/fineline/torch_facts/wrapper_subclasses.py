@@ -411,6 +411,18 @@ def lengths_of(t: Any) -> Tensor:
     return found
 
 
+def ragged_dim(t: Any) -> int:
+    """Returns which dimension of ``t`` is the ragged one."""
+    found: int = t._ragged_idx
+    return found
+
+
+def ragged_size(t: Any) -> torch.SymInt:
+    """Returns the size of the ragged dimension of ``t``: the object that all reads give, without a call of the class."""
+    found: torch.SymInt = t._size[ragged_dim(t)]
+    return found
+
+
 def in_graphs(cls: Any) -> bool:
     """Returns whether a graph holds the operators of a class as the code calls them, although its ``__torch_function__`` sees them."""
     return cls is NestedTensor and cls.__dict__["__torch_function__"] is _OF_JAGGED

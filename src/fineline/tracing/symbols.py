@@ -19,6 +19,7 @@ from torch.utils._sympy.reference import TensorReferenceAnalysis
 from fineline.fake.fake_tensors import Fakes, NotFakeable, Path
 from fineline.frames.graph_breaks import Restart
 from fineline.fx.body_recorder import Part
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.facts import TensorFacts, tensor_facts
 from fineline.guards.relation import Leaf, nodes_of, python_text, relation_of, symbols_of
 from fineline.guards.source import Source
@@ -31,6 +32,8 @@ from fineline.symbolic.arithmetic import SYMBOLIC
 from fineline.symbolic.floats import hint
 from fineline.symbolic.shape_env import Shapes
 from fineline.symbolic.symbol_places import Place, SymbolPlaces, Varying
+from fineline.torch_facts.wrapper_subclasses import is_jagged, lengths_of, ragged_dim, stands_for_lengths
+from fineline.tracing.identity_guards import guard_identity
 from fineline.tracing.inlined_caches import Inlined
 from fineline.tracing.interp import Interp
 
@@ -72,7 +75,7 @@ class Symbols:
         self.draws = self.shapes.draws
         self.inlined = Inlined(interp.lessons.numbers.specialized_caches)
         self.places = SymbolPlaces(self.shapes, varying)
-        # Symbols that only the graph knows: for each, a tensor that has it as a size, stride or offset.
+        # Symbols that only the graph knows, and those of ragged dimensions: for each, a tensor that has it as a size, stride or offset.
         self._born: dict[sympy.Symbol, tuple[Tensor, str, tuple]] = {}
         # The symbols that the graph's floats are computed from.
         self._in_floats: set[sympy.Symbol] = set()
@@ -154,6 +157,8 @@ class Symbols:
     # -- the graph -----------------------------------------------------------------------------------------------------
     def node(self, number: Any) -> Any:
         """Returns the graph's argument for a symbolic number: a node, or a constant."""
+        if stands_for_lengths(number) and (is_a(self.trace.recorder, Part) or not self.has_lengths(number)):
+            raise NotForGraph("the size of a ragged dimension from before the segment, or from around a body")
         expr = number.node.expr
         if is_a(self.trace.recorder, Part):
             return self._in_part(self.trace.recorder, number)
@@ -269,7 +274,8 @@ class Symbols:
             return "(a random number)"
         if symbol in self._born:
             tensor, kind, at = self._born[symbol]
-            return f"{self._call_of(self.trace.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
+            src = self.trace.sources.get(tensor)
+            return f"{src.text() if src is not None else self._call_of(self.trace.recorder.find(tensor))}.{kind}({', '.join(map(str, at))})"
         return self._call_of(self.trace.recorder.numbers.get(symbol))
 
     def _call_of(self, node: object) -> str:
@@ -296,6 +302,37 @@ class Symbols:
         # Otherwise a later tracer of the graph would look for them in its own results.
         pending.clear()
         return new
+
+    # -- sizes of ragged dimensions ------------------------------------------------------------------------------------
+    def note_lengths(self, t: Any, size: torch.SymInt) -> bool:
+        """Notes that ``size`` is the one of the ragged dimension of ``t``; returns False if it is another number."""
+        expr = size.node.expr
+        if not expr.is_Symbol or expr in self.places.leaves:
+            return False
+        if expr not in self._born:
+            # Rather an input, because the program need not keep it.
+            owner = self.trace.containers.wrappers.owner(self._lengths(t))
+            holder: Any = owner[0] if owner is not None and is_jagged(owner[0]) and self._lengths(owner[0]) is self._lengths(t) else t
+            self._born[expr] = holder, "size", (ragged_dim(holder),)
+        return True
+
+    def _lengths(self, t: Any) -> Tensor:
+        found: Tensor = self.fakes.outside(lengths_of(self.fakes.twin(t)))
+        return found
+
+    def has_lengths(self, size: torch.SymInt) -> bool:
+        """Returns whether ``size`` is one of a tensor of this capture."""
+        return getattr(size.node, "shape_env", None) is self.shapes and size.node.expr in self._born
+
+    def holder(self, size: torch.SymInt) -> Tensor:
+        """Returns a tensor with a ragged dimension of this size."""
+        return self._born[size.node.expr][0]
+
+    def same_lengths(self, a: torch.SymInt, b: torch.SymInt) -> bool:
+        """Returns whether two sizes of ragged dimensions stand for the lengths in one tensor, guarded."""
+        one, other = [self._lengths(self.holder(n)) for n in (a, b)]
+        guard_identity(self.trace, one, other)
+        return one is other
 
     def read(self, number: Any, node: Node) -> Any:
         """Registers ``node`` as the source of the new symbol in ``number``; returns the number."""

@@ -143,10 +143,116 @@ def lengths_that_fit_or_not(x: Any, y: Any) -> Any:
         return x.sin()
 
 
-@table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), breaks=True)
+@table.snippet(args=nested, calls=5, recompiles=VARYING, max_graphs=2)
+def rectangular_sizes(x: Any) -> Any:
+    batch, _, width = x.shape
+    y = x * x.shape[0] + x.size()[-1]
+    return y.sin(), batch, width, len(x), x.shape[-1:], y.size(0), y.dim(), torch.ones(x.size(0), x.shape[-1])
+
+
+@table.snippet(args=lambda place: (rows(place, width=4 + place % 2),), calls=4, recompiles=(1,), max_graphs=2)
+def widths_that_vary(x: Any) -> Any:
+    return x * x.shape[-1], torch.zeros(x.size(-1)) + len(x)
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), max_graphs=1)
 def size_of_the_ragged_dimension(x: Any) -> Any:
     y = x.sin()
-    return y * 2, y.shape[1] == x.size(1), x.shape == y.shape
+    other = rows_here(y)
+    same = y.shape[1] == x.size(1), x.shape == y.shape, x.shape != y.shape, x.size() == y.size(), x.shape[:2] == tuple(y.shape)[:2]
+    return y * 2, same, x.shape[1] == 5, 5 != x.shape[1], x.shape == (3, 5, 4), x.shape == other.shape, x.shape[:1] == other.shape[:1], x.shape == None  # noqa: E711
+
+
+def rows_here(y: Any) -> Any:
+    return torch.nested.nested_tensor_from_jagged(y.values() * 2, y.offsets() * 1)
+
+
+@table.snippet(args=nested, calls=5, recompiles=VARYING, max_graphs=2)
+def shapes_that_decide(x: Any) -> Any:
+    y = x * 2
+    assert x.size() == y.size()
+    if x.shape == y.shape and x.shape[1] not in (4, len(x)):
+        return (x + y).cos()
+    return x
+
+
+@table.snippet(args=lambda place: alike(place) if place % 2 else (rows(place, (2, 5, 3)), rows(place + 9, (2, 5, 3))), calls=4, recompiles=(1,), max_graphs=2)
+def shapes_alike_or_not(x: Any, y: Any) -> Any:
+    return x * 2 + y if x.shape == y.shape else (x.sin(), y * 3)
+
+
+def made_of_offsets(place: int) -> tuple:
+    values, offsets = t(place, 10, 4), torch.tensor([0, 2, 7, 10])
+    return values, offsets, offsets if place % 2 else offsets.clone()
+
+
+@table.snippet(args=made_of_offsets, calls=4, recompiles=(1,), max_graphs=2)
+def shapes_of_offsets(values: Tensor, offsets: Tensor, others: Tensor) -> Any:
+    x, y = torch.nested.nested_tensor_from_jagged(values, offsets), torch.nested.nested_tensor_from_jagged(values * 2, others)
+    return (x.sin() if x.shape == y.shape else x.cos()), x.size(1) == y.size(1)
+
+
+def offsets_of_rows(place: int) -> tuple:
+    x = rows(place, (2, 5, 3))
+    return x, t(place, 10, 4), x.offsets() if place % 2 else x.offsets().clone()
+
+
+@table.snippet(args=offsets_of_rows, calls=4, recompiles=(1,), max_graphs=2)
+def shapes_of_rows_and_offsets(x: Any, values: Tensor, offsets: Tensor) -> Any:
+    y = torch.nested.nested_tensor_from_jagged(values, offsets)
+    return x.sin() if x.shape == y.shape else (x * 2, y * 3)
+
+
+@table.program(args=nested, calls=5, recompiles=VARYING, max_graphs=2, raw=True)
+def sizes_that_leave(compile: Any) -> Any:
+    def step(x: Any) -> Any:
+        y = x.sin() * 2
+        return y, y.shape[1], x.shape, [x.size(1)], f"{y.size(1)}"
+
+    compiled = compile(step)
+    # The oracle compares what functions hold.
+    hidden = iter(lambda: compiled, None)
+
+    def outside(x: Any) -> Any:
+        y, size, shape, (other,), text = next(hidden)(x)
+        return y, size == x.shape[1], size == y.shape[1], shape == x.shape, other == size, type(size), type(shape), shape[0], shape[2], text[0]
+
+    return outside, None
+
+
+@table.snippet(args=nested, calls=5, recompiles=VARYING, breaks=True)
+def sizes_across_a_graph_break(x: Any) -> Any:
+    y = x * 2
+    size, shape = y.shape[1], x.shape
+    fineline.graph_break()
+    return y + x, size == y.shape[1], shape == y.shape, size == x.size(1), shape[0]
+
+
+@table.snippet(args=nested, calls=5, recompiles=VARYING, max_graphs=2)
+def reshaped(x: Any) -> Any:
+    y = x.sin()
+    wide = y.unflatten(-1, [2, 2])
+    return y.view(x.shape) * 2, y.reshape(x.size(0), x.size(1), 2, 2), wide.view(x.shape) + 1, y.expand(x.shape).cos()
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), breaks=True)
+def arithmetic_on_the_ragged_size(x: Any) -> Any:
+    y, n = x.sin(), x.shape[1]
+    found: list[Any] = [(n * 2) == (y.shape[1] * 2), {n: 1}[y.size(1)], n in {n: 1}]
+    for fn in (int, float, lambda v: v + 1, lambda v: max(v, 3), lambda v: v < 5, lambda v: torch.zeros(v), range, lambda v: v + 1.5, lambda v: -v):
+        try:
+            fn(n)
+        except (AttributeError, ValueError, RuntimeError, TypeError) as e:
+            found.append(type(e).__name__)
+    return y * 2, found
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), max_graphs=1)
+def sizes_in_containers(x: Any) -> Any:
+    y = x * 2
+    sizes = [x.shape[1], y.shape[-1]]
+    sizes.append(y.size(1))
+    return y, sizes[0] == sizes[-1], sizes == [y.shape[1], 4, x.shape[1]], (x.shape, 1) == (y.shape, 1), x.shape[1] in sizes, 7 in sizes
 
 
 @table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), max_graphs=1)
