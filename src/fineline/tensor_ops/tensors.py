@@ -515,7 +515,7 @@ def _sizes(interp: Interp, fn: Any, args: Any, kwargs: Any, found: Any) -> Any:
     if is_jagged(args[0]) and (fn is Tensor.size or (fn is getattr and args[1] == "shape")):
         if symbols is not None and all([symbols.note_lengths(args[0], n) for n in numbers(found) if stands_for_lengths(n)]):
             return found
-        if interp.backing.real and interp.may_restart():
+        if interp.backing.real and interp.nested.subgraph_rules is None and not interp.nested.any() and interp.may_restart():
             raise Restart("FL508", text)
     raise GraphBreak(fn, args, kwargs, "FL508", text)
 

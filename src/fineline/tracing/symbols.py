@@ -307,12 +307,14 @@ class Symbols:
     def note_lengths(self, t: Any, size: torch.SymInt) -> bool:
         """Notes that ``size`` is the one of the ragged dimension of ``t``; returns False if it is another number."""
         expr = size.node.expr
-        if not expr.is_Symbol or expr in self.places.leaves:
+        if not expr.is_Symbol or t not in self.trace.containers.wrappers:
             return False
         if expr not in self._born:
             # Rather an input, because the program need not keep it.
             owner = self.trace.containers.wrappers.owner(self._lengths(t))
             holder: Any = owner[0] if owner is not None and is_jagged(owner[0]) and self._lengths(owner[0]) is self._lengths(t) else t
+            if holder not in self.trace.sources and is_a(self.trace.recorder, Part):
+                return False
             self._born[expr] = holder, "size", (ragged_dim(holder),)
         return True
 

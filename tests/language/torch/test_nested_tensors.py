@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx import _symbolic_trace
 from torch.nested._internal import nested_tensor
+from torch.utils.checkpoint import checkpoint
 
 import fineline
 from tests.oracle import Program, Table, check, t
@@ -253,6 +254,46 @@ def sizes_in_containers(x: Any) -> Any:
     sizes = [x.shape[1], y.shape[-1]]
     sizes.append(y.size(1))
     return y, sizes[0] == sizes[-1], sizes == [y.shape[1], 4, x.shape[1]], (x.shape, 1) == (y.shape, 1), x.shape[1] in sizes, 7 in sizes
+
+
+def same_rows(place: int) -> tuple:
+    return (rows(place, (2, 5, 3)),)
+
+
+# A capture on real values, which starts again on fakes, unless it has written.
+@table.snippet(args=same_rows, options={"dynamic": False}, max_graphs=1)
+def shapes_on_real_values(x: Any) -> Any:
+    y = x.sin()
+    return (y * x.shape[0] if x.shape == y.shape else y), y.size(1), torch.ones(x.size(-1))
+
+
+@table.snippet(args=same_rows, options={"dynamic": False}, breaks=True)
+def shapes_after_a_write(x: Any) -> Any:
+    x.mul_(2)
+    size = x.shape[1]
+    x.add_(1)
+    return x * 3, size == x.shape[1], x.shape
+
+
+@table.program(args=lambda place: (t(place),), change={1: lambda state: state.update(x=rows(7, (2, 5, 3))), 2: lambda state: state.update(y=state["x"] * 3)}, recompiles=(1, 2), max_graphs=3, calls=4)
+def shapes_of_rows_in_a_dict() -> Any:
+    x = rows(9, (2, 5, 3))
+    state = {"x": x, "y": x * 2}
+
+    def step(t: Tensor) -> Any:
+        x, y = state["x"], state["y"]
+        return (x * 2 + y if x.size() == y.size() else x.cos()), t + x.size(0)
+
+    return step, state
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3), grad=True),), max_graphs=1)
+def shapes_in_a_checkpoint(x: Any) -> Any:
+    def body(y: Any) -> Any:
+        z = y.sin() * y.shape[0]
+        return z + y if z.shape == y.shape else z
+
+    return checkpoint(body, x, use_reentrant=False) * 2
 
 
 @table.snippet(args=lambda place: (rows(place, (2, 5, 3)),), max_graphs=1)

@@ -13,6 +13,7 @@ from fineline.policy.scope_stack import SCOPE
 from fineline.torch_facts.function_modes import mode_stack, set_stack
 from fineline.torch_facts.random_state import put_back
 from fineline.torch_facts.thread_state import hidden_states, leave_dual_levels, put_back_hidden, restore
+from fineline.torch_facts.wrapper_subclasses import memory_of
 
 
 def may_restart(interp: Interpreter, first: bool) -> bool:
@@ -32,7 +33,8 @@ def may_restart(interp: Interpreter, first: bool) -> bool:
         return False
     if not first and (interp.nested.inference_modes or forward_ad._current_level >= 0):
         return False
-    return not any([storage_of(src.value) in recorder.writes.storages for _, src in recorder.inputs if is_a(src.value, Tensor)])
+    inputs = [src.value for _, src in recorder.inputs if is_a(src.value, Tensor)]
+    return not any([storage_of(x) in recorder.writes.storages for t in inputs for x in memory_of(t)])
 
 
 def amid_transforms(entry: bool) -> bool:
