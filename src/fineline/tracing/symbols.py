@@ -311,14 +311,15 @@ class Symbols:
             return False
         if expr not in self._born:
             # Rather an input, because the program need not keep it.
-            owner = self.trace.containers.wrappers.owner(self._lengths(t))
-            holder: Any = owner[0] if owner is not None and is_jagged(owner[0]) and self._lengths(owner[0]) is self._lengths(t) else t
+            owner = self.trace.containers.wrappers.owner(self._held(t))
+            holder: Any = owner[0] if owner is not None and is_jagged(owner[0]) and self._held(owner[0]) is self._held(t) else t
             if holder not in self.trace.sources and is_a(self.trace.recorder, Part):
                 return False
             self._born[expr] = holder, "size", (ragged_dim(holder),)
         return True
 
-    def _lengths(self, t: Any) -> Tensor:
+    def _held(self, t: Any) -> Tensor:
+        """Returns the tensor that holds the lengths in ``t``."""
         found: Tensor = self.fakes.outside(lengths_of(self.fakes.twin(t)))
         return found
 
@@ -332,7 +333,7 @@ class Symbols:
 
     def same_lengths(self, a: torch.SymInt, b: torch.SymInt) -> bool:
         """Returns whether two sizes of ragged dimensions stand for the lengths in one tensor, guarded."""
-        one, other = [self._lengths(self.holder(n)) for n in (a, b)]
+        one, other = [self._held(self.holder(n)) for n in (a, b)]
         guard_identity(self.trace, one, other)
         return one is other
 

@@ -267,6 +267,19 @@ def shapes_on_real_values(x: Any) -> Any:
     return (y * x.shape[0] if x.shape == y.shape else y), y.size(1), torch.ones(x.size(-1))
 
 
+@table.snippet(args=same_rows, max_graphs=1)
+def truths_of_sizes(x: Any) -> Any:
+    y, n = x * 2, x.shape[1]
+    assert n
+    turned = y.transpose(1, 2)
+    return (y + 1 if n else y), (n or 3) == y.size(1), bool(n), not n, turned.shape == x.shape, turned.size(2) == n, [d for d in x.shape if d != n]
+
+
+@table.snippet(args=lambda place: (rows(place, (2, 5, 3), grad=True),), breaks=True)
+def sizes_given_to_a_checkpoint(x: Any) -> Any:
+    return checkpoint(lambda y, n: (y * 2).view(y.size(0), n, 4), x, x.shape[1], use_reentrant=False) + 1
+
+
 @table.snippet(args=same_rows, options={"dynamic": False}, breaks=True)
 def shapes_after_a_write(x: Any) -> Any:
     x.mul_(2)
@@ -275,7 +288,10 @@ def shapes_after_a_write(x: Any) -> Any:
     return x * 3, size == x.shape[1], x.shape
 
 
-@table.program(args=lambda place: (t(place),), change={1: lambda state: state.update(x=rows(7, (2, 5, 3))), 2: lambda state: state.update(y=state["x"] * 3)}, recompiles=(1, 2), max_graphs=3, calls=4)
+OTHER_ROWS = {1: lambda state: state.update(x=rows(7, (2, 5, 3))), 2: lambda state: state.update(y=state["x"] * 3)}
+
+
+@table.program(args=lambda place: (t(place),), change=OTHER_ROWS, recompiles=(1, 2), max_graphs=3, calls=4)
 def shapes_of_rows_in_a_dict() -> Any:
     x = rows(9, (2, 5, 3))
     state = {"x": x, "y": x * 2}

@@ -22,6 +22,7 @@ from fineline.cpython import protocols
 from fineline.fake.fake_tensors import Fakes, NotFakeable
 from fineline.frames.graph_breaks import GraphBreak, NotCapturable, Restart
 from fineline.fx.body_recorder import BodyRecorder, Part
+from fineline.fx.recorder import NotForGraph
 from fineline.guards.ambient_table import AMBIENT
 from fineline.identity import AddressSet
 from fineline.kinds import is_a
@@ -49,8 +50,8 @@ class SubGraph:
         before, trace.recorder = trace.recorder, self.recorder
         try:
             return trace.symbols.node(n)
-        except Restart as e:
-            raise NotCapturable(e.text, cause=e) from None
+        except (Restart, NotForGraph) as e:
+            raise NotCapturable(str(e), cause=e) from None
         finally:
             trace.recorder = before
 
