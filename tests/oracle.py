@@ -252,9 +252,9 @@ class Counting(Tally):
             self.opened[str(func)] += 1
         super().saw(func, kind)
 
-    def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int) -> Callable:
-        # The probe runs its graphs operator by operator, so that all are seen.
-        return super().watch(kind, compile_graph, True, captured)
+    def watch(self, kind: str, compile_graph: Callable, plain: bool, captured: int, carried: int) -> Callable:
+        # The probe runs its graphs operator by operator, so that all are seen, the reads of floats in tensors too.
+        return super().watch(kind, compile_graph, True, captured, 0)
 
     def close(self, kind: str) -> int:
         self.opened.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import zlib
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def one_that_writes_to_a_list_from_around(x):
 def one_that_raises(x):
     def look(n):
         for i in range(40):
-            if len(np.arange(i)) == n:
+            if zlib.crc32(b"", i) == n:
                 raise KeyError(i)
 
     y = x + 1
@@ -73,7 +74,7 @@ def one_that_handles_what_it_raises(x):
         found = []
         try:
             for i in range(30):
-                found.append(len(np.arange(i)))
+                found.append(zlib.crc32(b"", i))
                 if i == 20:
                     raise ValueError(i)
         except ValueError as e:
@@ -139,13 +140,13 @@ def another_in_its_place():
 
 
 def look_at(n):
-    return sum([len(np.arange(i)) for i in range(n)]) + sum_of(n)
+    return sum([zlib.crc32(b"", i) for i in range(n)]) + sum_of(n)
 
 
 def sum_of(n):
     total = 0
     for i in range(n):
-        total += len(np.arange(i))
+        total += zlib.crc32(b"", i)
     return total
 
 
@@ -213,7 +214,7 @@ def one_that_computes_much_first(x):
 @table.snippet(**ONCE)
 def in_one_another(x):
     def inner(n):
-        return [len(np.arange(i)) for i in range(n)]
+        return [zlib.crc32(b"", i) for i in range(n)]
 
     def outer():
         return [inner(3) for _ in range(9)]
@@ -288,7 +289,7 @@ def asked_for_by_a_generator(x):
 def that_is_a_generator(x):
     def numbers():
         for n in range(20):
-            yield len(np.arange(n))
+            yield zlib.crc32(b"", n)
 
     y = x * 2
     return [y + n for n in list(numbers())[:3]]

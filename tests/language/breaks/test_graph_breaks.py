@@ -434,6 +434,17 @@ def floats_that_are_read(x, y):
     return y - n, kept, m - k, f"{k:.2f}", n
 
 
+# Sizes that data decides vary from the first call on, too; those of 0 and 1 have programs of their own.
+@table.snippet(breaks=True, max_graphs=7, args=lambda i: (torch.arange(10.0) - [2, 3, 4, 6, 8, 7][i],), calls=6, recompiles=(1, 4))
+def sizes_that_data_decides(x):
+    (at,) = torch.where(x > 0)
+    y = x[at] * 2
+    z = x[x < 0]
+    y = y.sum() + len(y) + z.sum()
+    rows = (x.view(5, 2) > 0).nonzero()
+    return y + rows.sum(), z - 1, z.shape, rows * 2, len(rows)
+
+
 @table.snippet(breaks=True, recompiles=(1, 2), args=lambda i: (torch.tensor([i, 5]), t(i)))
 def tolist_and_friends(x, y):
     numbers = x.tolist()
