@@ -115,7 +115,7 @@ class DynamicDims:
             return False
         return any([(type(v) is float and name in self._floats) or (name in self._rows and _holds_rows(v)) for name, v in zip(names, roots, strict=True)])
 
-    def vary(self, roots: tuple, names: tuple) -> bool:
+    def varies(self, roots: tuple, names: tuple) -> bool:
         """Returns whether a value among these ``roots``, which come from a graph break, has been seen to vary, texts included, or is taken to vary."""
         return self.found or bool(self.texts) or self._takes_to_vary(roots, names)
 

@@ -307,7 +307,7 @@ class EntryPoint:
 
     def varies(self, live: tuple) -> bool:
         """Returns whether one of the live values after a graph break has been seen to vary, or is taken to vary."""
-        return self.varying.vary(live, self._names(len(live), ()))
+        return self.varying.varies(live, self._names(len(live), ()))
 
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:
         return (*range(nargs), *kwnames) if self.frame_state is None else (*self.frame_state.values.names, "result")
