@@ -93,6 +93,17 @@ def views_of_what_has_no_name(x):
     return b, c, f, f.T, f.copy()
 
 
+# They are no nodes of the graph.
+@table.snippet(max_graphs=1, args=three, twins=TWINS)
+def views_that_are_gone(x):
+    a, b, total = x.numpy(), np.ones((20, 3)), 0.0
+    for i in range(20):
+        total += float(b[i].sum())
+    kept = b[3]
+    b[0] = a
+    return b, total, kept
+
+
 @table.snippet(max_graphs=1, args=three, twins=TWINS)
 def kept_in_containers(x):
     a, b = x.numpy(), np.arange(3.0)

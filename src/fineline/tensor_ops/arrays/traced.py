@@ -8,6 +8,7 @@ without dimensions as its stand-in.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fineline.cpython.reference_counts import reference_counts
 from fineline.frames.graph_breaks import Restart
+from fineline.identity import IdentitySet
 from fineline.kinds import is_a
 from fineline.numpy_support import np
 from fineline.symbolic.floats import hint
@@ -113,12 +116,12 @@ def is_made(interp: Interp, a: Any) -> bool:
 
 
 def _of_memory(interp: Interp, owner: Any) -> list[Any]:
-    """Returns the arrays with the memory of ``owner``, and ``owner`` itself as the first one."""
-    found = [owner]
-    for a in interp.tensors.arrays.alive:
-        if is_a(a, np.ndarray) and owner_of(a) is owner and not any([a is other for other in found]):
-            found.append(a)
-    return found
+    """Returns ``owner``, and the arrays with its memory that code can still reach."""
+    alive = interp.tensors.arrays.alive
+    views = [*IdentitySet(a for a in alive if is_a(a, np.ndarray) and a is not owner and owner_of(a) is owner)]
+    places = Counter(map(id, alive))
+    # The list of views holds a reference, too.
+    return [owner, *[a for a, count in zip(views, reference_counts(views), strict=True) if count > places[id(a)] + 1]]
 
 
 def _fits(a: Any, owner: Any) -> bool:
