@@ -248,6 +248,47 @@ def errors_of_arithmetic(x):
     return b, c, a * 2
 
 
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1, 2, 3), calls=4, args=three, twins=BROKEN)
+def an_operator_that_overflows(x):
+    b = np.array([1e200, 1.0])
+    b *= 1e200
+    return b, x.numpy() * 2
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1, 2, 3), calls=4, args=three, twins=BROKEN)
+def a_function_that_overflows(x):
+    b = np.array([1e200, 1.0])
+    np.multiply(b, 1e200, b)
+    return b, x.numpy() * 2
+
+
+@table.snippet(max_graphs=1, args=three, twins=TWINS)
+def numbers_of_other_dtypes(x):
+    a, b, c = x.numpy(), np.zeros(3, bool), np.zeros(3, np.int8)
+    b[0] = c[0] = a[0]
+    b[1], b[2] = 0.5, np.float64(0.25)
+    c[1], c[2] = 2.7, np.float64(-2.7)
+    return b, c
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1, 2, 3), calls=4, args=three, twins=BROKEN)
+def a_sort_that_raises(x):
+    a = x.numpy() * 2
+    try:
+        a.sort(axis=None)
+    except TypeError as e:
+        return str(e), a
+
+
+@table.snippet(breaks=True, min_graphs=0, recompiles=(1, 2, 3), calls=4, args=three, twins=BROKEN)
+def memory_of_another_part_that_a_tensor_shows(x):
+    a, b = x.numpy(), np.zeros(6)
+    y, v = torch.from_numpy(b[3:]), b[:3]
+    v[:] = a
+    b[3] = a[0]
+    return y + 1, b, v
+
+
 @table.snippet(max_graphs=2, recompiles=(1,), args=lambda k: (t(k, 3 + k).detach(),), calls=4, twins=TWINS)
 def sizes_that_vary(x):
     a, b = x.numpy(), np.ones(2)

@@ -22,13 +22,13 @@ from fineline.guards.facts import storage_of
 from fineline.kinds import is_a
 from fineline.numpy_support import np
 from fineline.objects import c_calls
-from fineline.symbolic.arithmetic import settled
+from fineline.symbolic.arithmetic import SYMBOLIC, settled
 from fineline.tables import attributes
 from fineline.tensor_ops.arrays import samples, traced
 from fineline.tensor_ops.arrays.arguments import arrays_in, check_arguments, check_number
 from fineline.tensor_ops.arrays.constants import FUNCTIONS as FOLDED
 from fineline.tensor_ops.arrays.constants import METHODS as FOLDED_METHODS
-from fineline.tensor_ops.arrays.constants import SHARING, computed, ruled, tensor_from
+from fineline.tensor_ops.arrays.constants import SHARING, computed, may_compute, ruled, tensor_from
 from fineline.tensor_ops.arrays.creation import MAKERS, has_maker, make
 from fineline.tensor_ops.arrays.functions import FUNCTIONS, IN_PLACE, INFIX, ArrayFunction
 from fineline.tensor_ops.arrays.recording import run
@@ -229,7 +229,7 @@ def _check_target(interp: Interp, target: Any) -> None:
     found = interp.tensors.arrays.traced.get(target)
     if type(target) is not np.ndarray or (found is not None and found.scalar):
         raise NotTraced("writes into an object that is not an array")
-    if found is None and not traced.is_input(interp, target) and not traced.is_made(interp, target):
+    if found is None and not traced.is_input(interp, target) and not traced.may_include(interp, target):
         raise NotTraced("writes into an array that can't be a part of the graph")
 
 
@@ -269,6 +269,8 @@ def _sort(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
     """Handles ``a.sort()``."""
     target = args[0]
     _check_target(interp, target)
+    like = Samples(interp)
+    like.answer(fn, [like.like(a) for a in args], {k: like.like(v) for k, v in kwargs.items()})
     traced.begin(interp)
     _target_of(interp, target)
     _write(interp, target, _compute(interp, np.sort, args, kwargs))
@@ -300,15 +302,18 @@ def _set_item(interp: Interp, fn: Any, args: list, kwargs: dict) -> None:
             raise NotTraced("writes complex numbers into real ones, of which NumPy warns")
     elif type(given[1]) not in (bool, int, float):
         raise NotTraced(f"writes a {type(given[1]).__name__}")
-    elif sample.dtype.kind in "biu" and type(given[1]) is float:
-        if type(value) is not float:
-            raise NotTraced("writes a float that varies into ints")
-        value = int(value)
+    elif sample.dtype.kind in "biu" and type(value) is torch.SymFloat:
+        raise NotTraced("writes a float that varies into ints")
     else:
         check_number(value, sample.dtype)
+    if type(value) not in (np.ndarray, *SYMBOLIC):
+        # PyTorch converts some numbers otherwise, or not at all.
+        cell = np.empty((), sample.dtype)
+        cell[()] = value
+        value = cell.item()
     traced.begin(interp)
     t = _target_of(interp, target)
-    item = value.item() if is_a(value, np.generic) else value
+    item = value
     if type(value) is np.ndarray:
         source = traced.tensor_of(interp, value)
         item = _apart(interp, source, t)
@@ -399,7 +404,9 @@ def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
 
 def has_numbers(interp: Interp, a: Any) -> bool:
     """Returns whether captured code can iterate over the numbers of an array of one dimension: those of one from outside are read by eager code."""
-    return a.ndim == 1 and ((is_traced(interp, a) and may_trace(interp)) or interp.tensors.arrays.constant(interp, a))
+    if a.ndim != 1:
+        return False
+    return may_trace(interp) if is_traced(interp, a) else may_compute(interp) and interp.tensors.arrays.constant(interp, a)
 
 
 def rows(interp: Interp, a: Any) -> list | None:

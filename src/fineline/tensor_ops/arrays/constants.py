@@ -5,6 +5,7 @@ A tensor made from a constant array is a copy of a tensor that the program holds
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable
 from types import MappingProxyType
@@ -125,22 +126,26 @@ def _usable(result: Any) -> bool:
     return all(map(_usable, result)) if type(result) in (list, tuple) else is_value(result)
 
 
+def may_compute(interp: Interp) -> bool:
+    """Returns whether arrays of constants are constants here."""
+    return interp.trace.active and interp.backing.restartable and interp.lessons.graphs.constant_arrays
+
+
 def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple | None:
     """Returns the result of ``fn`` on constant arguments, in a tuple of one; None if an argument is not constant, or the result cannot be."""
     if interp.backing.may_be_symbolic:
         args, kwargs = [settle_all(a) for a in args], {k: settle_all(a) for k, a in kwargs.items()} if kwargs else None
     values = (*args, *(kwargs or {}).values())
-    allowed = interp.trace.active and interp.backing.restartable and interp.lessons.graphs.constant_arrays
-    if not allowed or not all([interp.tensors.arrays.constant(interp, v) for v in values]):
+    if not may_compute(interp) or not all([interp.tensors.arrays.constant(interp, v) for v in values]):
         return None
-    before = [(a, a.copy()) for a in _targets(fn, args, kwargs)]
+    before = [(a, a.copy()) for a in _targets(fn, values)]
     try:
         # Floating-point warnings become errors: eager code would issue them at each call.
         with np.errstate(all="raise"):
             result = fn(*args, **(kwargs or {}))
     except Exception as e:  # raised again by the call itself
         let_pass(e)
-        # NumPy raises an error of arithmetic after it has written the results.
+        # NumPy raises an error of arithmetic after it has written the results, and the call that is made again would read them.
         for a, items in before:
             a[...] = items
         return None
@@ -150,10 +155,11 @@ def computed(interp: Interp, fn: Any, args: Any, kwargs: dict | None) -> tuple |
     return (result,)
 
 
-def _targets(fn: Any, args: Any, kwargs: dict | None) -> list:
-    """Returns the arrays into which a call of arithmetic writes."""
-    out = (kwargs or {}).get("out")
-    found = [args[0]] if fn in IN_PLACE else [*out] if type(out) is tuple else [out]
+def _targets(fn: Any, values: tuple) -> list:
+    """Returns the arrays among the arguments of a call into which it may write what it computes from them: no operator does but those in place."""
+    if getattr(operator, getattr(fn, "__name__", ""), None) is fn and fn not in IN_PLACE:
+        return []
+    found = [a for v in values for a in (v if type(v) is tuple else (v,))]
     return [a for a in found if type(a) is np.ndarray and a.flags.writeable]
 
 

@@ -107,12 +107,12 @@ def tensor_of(interp: Interp, a: Any) -> Tensor:
     return held
 
 
-def is_made(interp: Interp, a: Any) -> bool:
-    """Returns whether an array is a constant that can become a part of the graph (`include`)."""
+def may_include(interp: Interp, a: Any) -> bool:
+    """Returns whether an array is one that the code has made of constants, and that `include` can make a part of the graph."""
     arrays, owner = interp.tensors.arrays, owner_of(a)
     if not (a in interp.trace.made and arrays.constant(interp, a) and owner.base is None and owner.dtype.name in TORCH_DTYPES):
         return False
-    return not arrays.lies_in_shared(a) and all([_fits(part, owner) for part in _of_memory(interp, owner)])
+    return not arrays.lies_in_shared(owner) and all([_fits(part, owner) for part in _of_memory(interp, owner)])
 
 
 def _of_memory(interp: Interp, owner: Any) -> list[Any]:
