@@ -84,7 +84,7 @@ def iterate(interp: Interp, f: Frame, obj: Any, then: Delivery | None = None) ->
         return interp.finish(f, it, then)
     if is_a(obj, enum.EnumMeta) and obj not in trace.classes.local:
         return interp.finish(f, iter(list(obj)), then)
-    if t is np.ndarray and interp.tensors.has_numbers(interp, obj):
+    if t is np.ndarray and interp.tensors.may_list_numbers(interp, obj):
         return interp.call(f, ITER_ARRAY, [obj], None, Delivery(c_calls.stand_in, then))
     if t is np.ndarray and (rows := interp.tensors.array_rows(interp, obj)) is not None:
         it = iter(rows)

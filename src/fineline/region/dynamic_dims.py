@@ -41,6 +41,8 @@ class Dim(NamedTuple):
     marked: bool = False
 
 
+# The kinds of values that vary: numbers; texts and bytes; floats, but no ints; and the first sizes of tensors, also of those in a tuple or list.
+KINDS = ("numbers", "texts", "floats", "rows")
 # The inner tensors of one with a ragged dimension whose first size depends on all lengths.
 RAGGED = frozenset({"_values", "_min_seqlen_tensor", "_max_seqlen_tensor"})
 CHANGED = Dim(DimDynamic.DYNAMIC)
@@ -54,12 +56,8 @@ class DynamicDims:
         self.dynamic = dynamic
         self._sizes: dict[str, set[int]] = {}
         self._strides: dict[str, set[int]] = {}
-        self._numbers: set[str] = set()
-        # After a graph break: the values that vary if they are floats; and the tensors, and tuples and lists of them, whose first size varies.
-        self._floats: set[str] = set()
-        self._rows: set[str] = set()
-        # After a graph break: the texts and bytes that vary.
-        self.texts: set[str] = set()
+        # The names of what varies, by kind: see `KINDS`.
+        self._varying: dict[str, set[str]] = {kind: set() for kind in KINDS}
         # The containers whose "length" or "keys" have changed, or only the "numbers" or "texts" in them.
         self.unsteady: dict[str, str] = {}
         # The live values after a graph break for which the tables above are complete.
@@ -79,7 +77,7 @@ class DynamicDims:
         """Returns the values that vary here, for the same place in the region of an equal callable."""
         other = DynamicDims(self.dynamic)
         other._sizes, other._strides = ({name: set(dims) for name, dims in table.items()} for table in (dict(self._sizes), dict(self._strides)))
-        other._numbers, other._floats, other._rows, other.texts = set(self._numbers), set(self._floats), set(self._rows), set(self.texts)
+        other._varying = {kind: set(names) for kind, names in self._varying.items()}
         other._exact, other.fixed = set(self._exact), set(self.fixed)
         other.unsteady, other.floats = dict(self.unsteady), self.floats
         return other
@@ -91,7 +89,7 @@ class DynamicDims:
         register = next((dst for op, dst, _, payload in steps if op == "root" and payload == at), None)
         known = [payload for op, _, reg, payload in steps if op == "eq" and reg == register]
         if any([type(n) is type(result) and n != result for n in known]):
-            (self._numbers if type(result) in LAZY else self.texts).add("result")
+            (self._varying["numbers"] if type(result) in LAZY else self.texts).add("result")
 
     def keep_floats(self) -> None:
         """Makes all floats constants."""
@@ -107,43 +105,34 @@ class DynamicDims:
             return True
         # A graph break often turns a number or text that varies into a module or another text, which cannot be symbols.
         others = set(names) - {name for name, v in zip(names, roots, strict=True) if type(v) in LAZY}
-        return not self._numbers <= others or self._takes_to_vary(roots, names)
+        return not self._varying["numbers"] <= others or self._is_expected(roots, names)
 
-    def _takes_to_vary(self, roots: tuple, names: tuple) -> bool:
-        """Returns whether a value among these ``roots`` is taken to vary before it has been seen to."""
-        if not self._floats and not self._rows:
+    def _is_expected(self, roots: tuple, names: tuple) -> bool:
+        """Returns whether a value among these ``roots`` varies by what `expect` has noted, before it has been seen to."""
+        floats, rows = self._varying["floats"], self._varying["rows"]
+        if not floats and not rows:
             return False
-        return any([(type(v) is float and name in self._floats) or (name in self._rows and _holds_rows(v)) for name, v in zip(names, roots, strict=True)])
+        return any([(type(v) is float and name in floats) or (name in rows and _holds_rows(v)) for name, v in zip(names, roots, strict=True)])
 
     def varies(self, roots: tuple, names: tuple) -> bool:
-        """Returns whether a value among these ``roots``, which come from a graph break, has been seen to vary, texts included, or is taken to vary."""
-        return self.found or bool(self.texts) or self._takes_to_vary(roots, names)
+        """Returns whether a value among these ``roots``, which come from a graph break, has been seen to vary, texts included, or is expected to."""
+        return self.found or bool(self.texts) or self._is_expected(roots, names)
 
     @property
     def found(self) -> bool:
         """Returns whether a size, stride or number has been seen to vary."""
-        return bool(self._sizes or self._strides or self._numbers)
+        return bool(self._sizes or self._strides or self._varying["numbers"])
 
-    def add_text(self, name: str) -> None:
-        """Notes that a live value after a graph break is a text that varies."""
-        if self.dynamic is not False:
-            self.texts.add(name)
+    @property
+    def texts(self) -> set[str]:
+        """Returns the names of the texts and bytes that vary after a graph break."""
+        return self._varying["texts"]
 
-    def add_made(self, name: str) -> None:
-        """Notes that a live value after a graph break is made from values that vary: if it is a text or a number, it varies as well."""
+    def expect(self, name: str, kinds: Iterable[str]) -> None:
+        """Notes that a live value after a graph break varies if it is of one of these `KINDS`."""
         if self.dynamic is not False:
-            self.texts.add(name)
-            self._numbers.add(name)
-
-    def add_float(self, name: str) -> None:
-        """Notes that a live value after a graph break varies if it is a float."""
-        if self.dynamic is not False:
-            self._floats.add(name)
-
-    def add_rows(self, name: str) -> None:
-        """Notes that data decides the first size of a live value after a graph break, a tensor, or of those in a tuple or list."""
-        if self.dynamic is not False:
-            self._rows.add(name)
+            for kind in kinds:
+                self._varying[kind].add(name)
 
     def dims(self, src: Source, t: Tensor) -> Mapping[int, Dim]:
         """Returns the sizes of a tensor that vary."""
@@ -172,10 +161,11 @@ class DynamicDims:
         return dims
 
     def _sizes_by_data(self, src: Source) -> tuple[int, ...]:
-        if not self._rows:
+        """Returns the sizes of a tensor that data decides."""
+        if not self._varying["rows"]:
             return ()
         whole = src.parent if src.op == "index" and src.parent is not None else src
-        return (0,) if whole.op == "root" and whole.text() in self._rows else ()
+        return (0,) if whole.op == "root" and whole.text() in self._varying["rows"] else ()
 
     def loose(self, src: Source, t: Tensor) -> frozenset[int]:
         """Returns the sizes that vary of a tensor without a symbolic fake: a sparse one, or one of a class that overrides the dispatch of operators."""
@@ -195,13 +185,13 @@ class DynamicDims:
             return False
         if type(v) is int and not LEAST_INTEGER <= v <= MOST_INTEGER:
             return False
-        if type(v) is float and src.text() in self._floats:
+        if type(v) is float and src.text() in self._varying["floats"]:
             return True
-        return src.text() in self._numbers or (bool(self.dynamic) and src.op == "root" and src.text() not in self._exact)
+        return src.text() in self._varying["numbers"] or (bool(self.dynamic) and src.op == "root" and src.text() not in self._exact)
 
     def length(self, src: Source) -> bool:
         """Returns whether the length of a container that comes from ``src`` varies, and the code does not read all items."""
-        return member_text(LENGTH, src.text()) in self._numbers
+        return member_text(LENGTH, src.text()) in self._varying["numbers"]
 
     def add(self, name: str, dims: Set[int] = frozenset(), number: bool = False) -> None:
         """Notes that exactly these sizes of a live value after a graph break vary, or that it is a ``number`` that varies."""
@@ -209,11 +199,11 @@ class DynamicDims:
         if dims:
             self._sizes.setdefault(name, set()).update(dims)
         if number:
-            self._numbers.add(name)
+            self._varying["numbers"].add(name)
 
     def differ(self, names: Iterable[str]) -> None:
         """Notes that the numbers with these names vary from one iteration of a loop to the next."""
-        self._numbers.update(names)
+        self._varying["numbers"].update(names)
 
     def observe(self, roots: tuple, names: tuple) -> None:
         """Notes the sizes and numbers in which a call that fits no program differs from the one that the newest program was captured for."""
@@ -260,7 +250,7 @@ class DynamicDims:
                 if src.op in ("index", "key", "member") and src.parent is not None and type(payload) in HELD:
                     self.unsteady.setdefault(src.parent.text(), HELD[type(payload)])
                 if type(payload) in (int, float):
-                    self._numbers.add(src.text())
+                    self._varying["numbers"].add(src.text())
                 elif type(payload) in (str, bytes) and (src.op == "root" or (src.op == "index" and src.parent is not None and src.parent.op == "root")):
                     self.texts.add(src.text())
 
@@ -275,7 +265,7 @@ class DynamicDims:
             self.unsteady[text] = "length"
             # If all items are read, each length has a program of its own in any case.
             if n > read[reg]:
-                self._numbers.add(member_text(LENGTH, text))
+                self._varying["numbers"].add(member_text(LENGTH, text))
 
     def _compare(self, src: Source, known: Any, t: Tensor) -> bool:
         """Notes the sizes, or else the strides, in which a tensor differs; returns whether a size does."""

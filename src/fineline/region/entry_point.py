@@ -306,7 +306,7 @@ class EntryPoint:
         return self.varying.symbolic((*args, *kwargs.values()), self._names(len(args), tuple(kwargs)))
 
     def varies(self, live: tuple) -> bool:
-        """Returns whether one of the live values after a graph break has been seen to vary, or is taken to vary."""
+        """Returns whether one of the live values after a graph break has been seen to vary, or is expected to."""
         return self.varying.varies(live, self._names(len(live), ()))
 
     def _names(self, nargs: int, kwnames: tuple[str, ...]) -> tuple:

@@ -401,9 +401,9 @@ class TensorOps:
         """Returns the length of an array of the graph, which may be a symbol."""
         return array_calls.length(interp, a)
 
-    def has_numbers(self, interp: Interp, a: Any) -> bool:
+    def may_list_numbers(self, interp: Interp, a: Any) -> bool:
         """Returns whether captured code can iterate over the numbers of an array of one dimension."""
-        return array_calls.has_numbers(interp, a)
+        return array_calls.may_list_numbers(interp, a)
 
     def array_rows(self, interp: Interp, a: Any) -> list | None:
         """Returns the arrays in an array over which code iterates; None if only eager code knows them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fineline.codegen.frame_snapshot import Snapshot
@@ -21,6 +22,12 @@ from fineline.region.session.continuations import Continuations
 from fineline.report.events import Event
 from fineline.symbolic.arithmetic import holds
 from fineline.tensor_ops.backing import computing
+
+# The kinds of a result that vary if it was made from texts or numbers that do.
+_MADE = ("texts", "numbers")
+# By the graph break: the kinds of a result that vary before they have been seen to. A float or a size that comes from the values in a tensor is
+# another one in nearly each call; an int is often a size or an index, and the same in many.
+_RESULTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"FL448": _MADE, "FL502": ("floats",), "FL508": ("rows",)})
 
 
 class SegmentEnd:
@@ -102,14 +109,9 @@ class SegmentEnd:
         texts, snapshot, graph_break = self._interp.trace.deferred.texts, self.snapshot, self._graph_break
         for name in [name for name, v in zip(snapshot.state.values.names, snapshot.roots, strict=True) if v in texts]:
             for entry_point in self._entry_points():
-                entry_point.varying.add_text(name)
-        if graph_break.error == "FL448" or any([a in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())]):
-            self.after.entry_point.varying.add_made("result")
-        elif graph_break.error == "FL502":
-            # It has another value in nearly each call. An int is often a size or an index, and the same in many.
-            self.after.entry_point.varying.add_float("result")
-        elif graph_break.error == "FL508":
-            self.after.entry_point.varying.add_rows("result")
+                entry_point.varying.expect(name, ("texts",))
+        made = any([a in texts or holds(a) for a in (*graph_break.args_, *graph_break.kwargs.values())])
+        self.after.entry_point.varying.expect("result", _MADE if made else _RESULTS.get(graph_break.error, ()))
 
     def vary(self) -> None:
         """Makes exactly those live values vary after the graph break that are symbolic at it."""

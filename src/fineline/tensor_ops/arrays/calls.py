@@ -402,7 +402,7 @@ def operate(interp: Interp, f: Frame, op: Any, *operands: Any) -> bool:
     return found is not None
 
 
-def has_numbers(interp: Interp, a: Any) -> bool:
+def may_list_numbers(interp: Interp, a: Any) -> bool:
     """Returns whether captured code can iterate over the numbers of an array of one dimension: those of one from outside are read by eager code."""
     if a.ndim != 1:
         return False
