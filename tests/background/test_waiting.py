@@ -175,6 +175,30 @@ def test_graph_breaks() -> None:
     assert fineline.wait(LONGEST) and torch.equal(compiled(X), broken(X)) and gate.runs == 2 == gate.graphs
 
 
+@pytest.mark.parametrize(("delay", "begins"), [(LONGEST, False), (0.05, True)], ids=["to_the_end", "not_for_long"])
+def test_a_compiler_waits_for_a_call_that_captures(monkeypatch, delay, begins) -> None:
+    monkeypatch.setattr("fineline.background.queue.DELAY", delay)
+    seen = []
+
+    @fineline.disable
+    def look():
+        seen.append(gate.began.wait(LONGEST if begins else 0.2) if fineline.report(compiled).events else None)
+
+    def broken(x):
+        y = x.sin()
+        look()
+        return y.cos()
+
+    gate = Gate()
+    compiled = fineline.compile(broken, backend=gate, wait=False)
+    captured(compiled, X)
+    assert torch.equal(compiled(X), X.sin().cos()) and seen[1:] == [begins]
+    gate.open()
+    for _ in range(2):
+        assert fineline.wait(LONGEST) and torch.equal(compiled(X), X.sin().cos())
+    assert len(events(compiled, "graph")) == gate.graphs == 2
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 def test_an_error_is_logged_and_raised_by_a_later_call(caplog) -> None:
     gate = Gate(ValueError("no such kernel"))

@@ -7,6 +7,7 @@ import importlib
 import random
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fineline.background.capture_queue import CaptureQueue
 from fineline.background.graph_job import GraphJob, Outcome
-from fineline.background.turns import Turns
+from fineline.background.turns import RunningCall, Turns
 from fineline.background.work_queue import Stopped, WorkQueue, end_thread
 from fineline.import_thread import LateModule
 from fineline.report.logs import LOGS
@@ -29,6 +30,8 @@ else:
 
 # Seconds after which a thread without work ends.
 IDLE = 10.0
+# Seconds that a job waits for a call that captures: its later graphs cannot be captured beside a compiler. The call may be a whole training.
+DELAY = 5.0
 
 
 Report = Callable[[str, str], AbstractContextManager[None]]
@@ -51,6 +54,8 @@ class CompileQueue(WorkQueue):
         self._running: GraphJob | None = None
         # Whether a compiler runs in the thread, and not only imports.
         self._compiles = False
+        # The threads that run calls which are captured.
+        self._capturing: set[int] = set()
         self.turns.forget()
 
     def _forked(self) -> None:
@@ -72,6 +77,10 @@ class CompileQueue(WorkQueue):
             if self._thread is None:
                 self._start()
             self._changed.notify_all()
+
+    def capturing(self) -> CapturingCall:
+        """Lets a block run as a call that is captured: no job begins in it that has waited for less than `DELAY`."""
+        return CapturingCall(self._capturing, self._changed)
 
     def _start(self) -> None:
         if self._report is None:
@@ -126,16 +135,21 @@ class CompileQueue(WorkQueue):
         """Returns the next job that a program waits for; None if the thread is to end."""
         with self._changed:
             while not self._ends:
-                while self._jobs and not self._held:
+                while self._jobs and not self._held and self._delay <= 0:
                     job = self._jobs.popleft()
                     if job.is_wanted:
                         self._running = job
                         return job
                 self._changed.notify_all()
-                if not self._changed.wait(IDLE) and not self._jobs:
+                if not self._changed.wait(self._delay if self._jobs and not self._held else IDLE) and not self._jobs:
                     break
             self._thread = None
             return None
+
+    @property
+    def _delay(self) -> float:
+        """Returns the seconds for which the next job still waits for calls that capture."""
+        return self._jobs[0].made_at + DELAY - time.monotonic() if self._capturing else 0.0
 
     def _done(self, job: GraphJob, outcome: Outcome) -> None:
         if outcome.error is not None and not self._ends:
@@ -155,6 +169,21 @@ class CompileQueue(WorkQueue):
         if self.process is not None:
             self.process.kill()
         end_thread(thread, interrupts=running is not None and self._compiles)
+
+
+class CapturingCall(RunningCall):
+    """A block that is a call which is captured. ``changed``: tells the queue of its end."""
+
+    __slots__ = ("_changed",)
+
+    def __init__(self, capturing: set[int], changed: threading.Condition) -> None:
+        super().__init__(capturing)
+        self._changed = changed
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            super().__exit__(*error)
+            self._changed.notify_all()
 
 
 def _no_report(name: str, where: str) -> AbstractContextManager[None]:

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from fineline.backends.lock import TRACERS, TracersBusy
 from fineline.backends.registry import Backend
+from fineline.background.queue import QUEUE
 from fineline.bytecode.asynchronous import clear_frames_of, from_outside
 from fineline.bytecode.handlers import take_away_stand_ins
 from fineline.codegen.continuation import is_continued, run_on, running_call
@@ -265,7 +267,9 @@ class Region:
         try:
             self.state.begin()
             try:
-                out = CaptureSession(self, entry_point, args, kwargs).go()
+                # The graphs of this call are compiled after it: none of its later segments has to wait, or to run eagerly, for that.
+                with nullcontext() if self.options.wait else QUEUE.capturing():
+                    out = CaptureSession(self, entry_point, args, kwargs).go()
                 if self.state.take_preparation() and first and self.watch is UNWATCHED:
                     self._capture_after(args, kwargs)
                 if not self.options.wait and gc.isenabled():
