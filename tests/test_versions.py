@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -85,6 +86,22 @@ def test_an_environment_that_cannot_be_made_is_a_failure(machine: Path, monkeypa
     assert command.main(["run", "-e", "3.12-torch-2.13", "-t", "guards"]) == 1
     said = capsys.readouterr().out
     assert "3.12-torch-2.13 could not be made: no python3.12 is on PATH or among pyenv's" in said and "All passed" not in said
+
+
+def test_environments_of_different_pythons_are_made_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    made, both = [], threading.Barrier(2, timeout=60)
+
+    def make(self: environments.Environment) -> None:
+        if self.name != "3.12-torch-2.14":
+            both.wait()
+        made.append(self.name)
+        if self.version == "3.11":
+            raise interpreters.Unavailable("no such release")
+
+    monkeypatch.setattr(environments.Environment, "make", make)
+    assert command.main(["make", "-e", "3.12-torch-2.13", "3.11-torch-2.15", "3.12-torch-2.14"]) == 1
+    assert sorted(made) == ["3.11-torch-2.15", "3.12-torch-2.13", "3.12-torch-2.14"] and made.index("3.12-torch-2.13") < made.index("3.12-torch-2.14")
+    assert capsys.readouterr().out == "\nFAILED:\n3.11-torch-2.15 could not be made: no such release\n"
 
 
 def test_steps_are_done_again_with_those_after_them(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ Environments are made under .environments/ and kept. One that cannot be made cou
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.versions import runs, table
 from tests.versions.environments import ALL, USUAL, Environment
@@ -32,6 +35,25 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     commands.add_parser("table", help="writes the table of README")
     own = words.index("--") if "--" in words else len(words)
     return parser.parse_args(words[:own], argparse.Namespace(others=words[own + 1 :]))
+
+
+def _make(environments: list[Environment], at_once: int = 2) -> dict[str, str]:
+    """Makes environments, those of one Python one after the other; returns the reasons why some could not be made, by their names."""
+    by_python = sorted(environments, key=lambda environment: environment.version)
+    groups = [list(group) for _, group in itertools.groupby(by_python, key=lambda environment: environment.version)]
+    # Most of the time pip unpacks files, on one core.
+    with ThreadPoolExecutor(at_once) as pool:
+        return {name: reason for failed in pool.map(_make_all, groups) for name, reason in failed.items()}
+
+
+def _make_all(environments: Iterable[Environment]) -> dict[str, str]:
+    failed = {}
+    for environment in environments:
+        try:
+            environment.make()
+        except Unavailable as error:
+            failed[environment.name] = str(error)
+    return failed
 
 
 def _run(environment: Environment, chosen: list[runs.Chosen], processes: str, others: list[str]) -> list[str]:
@@ -58,15 +80,11 @@ def main(words: list[str]) -> int:
         runs.write(table.KEPT, results)
         table.update(results)
         return 0
-    failed = []
-    for name in arguments.environments:
-        environment = Environment(name)
-        try:
-            environment.make()
-        except Unavailable as error:
-            failed.append(f"{name} could not be made: {error}")
-            continue
-        if arguments.command == "run":
+    environments = [Environment(name) for name in arguments.environments]
+    missing = _make(environments)
+    failed = [f"{name} could not be made: {reason}" for name, reason in missing.items()]
+    for environment in environments:
+        if arguments.command == "run" and environment.name not in missing:
             failed += _run(environment, arguments.tests, arguments.processes, arguments.others)
     if arguments.command == "run" and not arguments.others:
         results = runs.read(runs.RESULTS)
