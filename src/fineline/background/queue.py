@@ -80,7 +80,12 @@ class CompileQueue(WorkQueue):
 
     def capturing(self) -> CapturingCall:
         """Lets a block run as a call that is captured: no job begins in it that has waited for less than `DELAY`."""
-        return CapturingCall(self._capturing, self._changed)
+        return CapturingCall(self._capturing, self._look_again)
+
+    def _look_again(self) -> None:
+        """Has the thread look for a job that may begin."""
+        with self._changed:
+            self._changed.notify_all()
 
     def _start(self) -> None:
         if self._report is None:
@@ -172,18 +177,17 @@ class CompileQueue(WorkQueue):
 
 
 class CapturingCall(RunningCall):
-    """A block that is a call which is captured. ``changed``: tells the queue of its end."""
+    """A block that is a call which is captured. ``ended``: tells the queue of its end."""
 
-    __slots__ = ("_changed",)
+    __slots__ = ("_ended",)
 
-    def __init__(self, capturing: set[int], changed: threading.Condition) -> None:
+    def __init__(self, capturing: set[int], ended: Callable[[], None]) -> None:
         super().__init__(capturing)
-        self._changed = changed
+        self._ended = ended
 
     def __exit__(self, *error: object) -> None:
-        with self._changed:
-            super().__exit__(*error)
-            self._changed.notify_all()
+        super().__exit__(*error)
+        self._ended()
 
 
 def _no_report(name: str, where: str) -> AbstractContextManager[None]:
