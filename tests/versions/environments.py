@@ -31,7 +31,8 @@ ALL = tuple([f"{python}-torch-{release}" for python in PYTHONS for release in RE
 
 # What PyTorch needs for other devices than the CPU.
 _OF_DEVICES = ("nvidia", "cuda", "triton")
-_QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+# As in the Makefile.
+_PIP = {"PIP_COMPILE": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
 _FACTS = """
 import importlib.metadata, json, platform, sysconfig
 print(json.dumps({
@@ -70,7 +71,7 @@ class Environment:
     def variables(self) -> dict[str, str]:
         """The environment variables of commands in it: it is active, and has the sources of this checkout."""
         path = os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]])
-        return {**_QUIET, "PATH": path, "VIRTUAL_ENV": str(self.folder), "PYTHONPATH": str(ROOT / "src")}
+        return {**_PIP, "PATH": path, "VIRTUAL_ENV": str(self.folder), "PYTHONPATH": str(ROOT / "src")}
 
     def run(self, *words: str, **variables: str) -> str:
         return run([*self.python, *words], {**self.variables, **variables})
