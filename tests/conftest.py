@@ -31,8 +31,8 @@ torch.set_num_threads(1)
 # those of scripted modules. Here before all of them.
 torch.compile(torch.sin)
 importlib.import_module("torch.testing._internal.common_utils")
-# Python's own function, which pytest has replaced by now. It is not found after the objects are frozen.
-SHOW_WARNING = next(f for f in gc.get_referrers(vars(warnings)) if isinstance(f, FunctionType) and f.__name__ == "_showwarnmsg_impl")
+# Python's own function, which pytest has replaced by now. It is not found after the objects are frozen. From Python 3.14 on, another module defines it.
+SHOW_WARNING = next(f for f in gc.get_referrers(warnings.simplefilter.__globals__) if isinstance(f, FunctionType) and f.__name__ == "_showwarnmsg_impl")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
