@@ -221,6 +221,7 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 """Attributes of tensors, by class; `__cuda_array_interface__` is a Python property."""
 
 _OF_FAKES = (
+    "__annotations__ "  # from Python 3.14 on
     "_fake_device _find_common_device _item_memo _item_memo_epoch _item_memo_vc _mode_key _nested_int_memo _nested_int_memo_epoch _nested_int_memo_vc "
     "_nonzero_memo _nonzero_memo_epoch _nonzero_memo_vc _normalize_fake_device _unique_consecutive_memo _unique_consecutive_memo_epoch "
     "_unique_consecutive_memo_vc _unique_memo _unique_memo_epoch _unique_memo_vc constant dispatch_keys fake_device fake_mode from_tensor "
