@@ -37,16 +37,17 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words[:own], argparse.Namespace(others=words[own + 1 :]))
 
 
-def _make(environments: list[Environment], at_once: int = 2) -> dict[str, str]:
-    """Makes environments, those of one Python one after the other; returns the reasons why some could not be made, by their names."""
+def _make(environments: list[Environment]) -> dict[str, str]:
+    """Makes environments, two at once; returns the reasons why some could not be made, by their names."""
     by_python = sorted(environments, key=lambda environment: environment.version)
     groups = [list(group) for _, group in itertools.groupby(by_python, key=lambda environment: environment.version)]
-    # Most of the time pip unpacks files, on one core.
-    with ThreadPoolExecutor(at_once) as pool:
-        return {name: reason for failed in pool.map(_make_all, groups) for name, reason in failed.items()}
+    # Most of the time pip unpacks files, on one core. All environments of a Python need the one in which its core is built.
+    with ThreadPoolExecutor(2) as pool:
+        return {name: reason for failed in pool.map(_make_in_order, groups) for name, reason in failed.items()}
 
 
-def _make_all(environments: Iterable[Environment]) -> dict[str, str]:
+def _make_in_order(environments: Iterable[Environment]) -> dict[str, str]:
+    """Makes environments one after the other; returns the reasons as `_make` does."""
     failed = {}
     for environment in environments:
         try:
